@@ -1,0 +1,12 @@
+"""Names for what is passed around."""
+
+from typing import Any
+
+import numpy.typing as npt
+
+__all__ = ["Array", "Rows"]
+
+Array = npt.NDArray[Any]
+
+Rows = Any
+"""Rows of features: a C-contiguous 2-D array or a CSR matrix, in the precision of the computation."""

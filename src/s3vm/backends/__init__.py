@@ -1,0 +1,63 @@
+"""Where the hot verbs run. A backend knows neither losses nor solvers.
+
+`Features` are the random features of one kernel under one seed, in blocks of equal size. Each verb sweeps over
+blocks that are drawn when they are needed, so memory is the coefficients and one chunk, never a feature matrix.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
+
+__all__ = ["BACKENDS", "Backend", "Features", "backend"]
+
+
+class Features(Protocol):
+    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+
+    n_features: int
+
+    def features(self, block: int, X: Rows) -> Array:
+        """The features of one block at the rows of X, shape ``(n, n_features)``."""
+        ...
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        """``f(x) = sum over blocks and features of coefficient * phi(x)``, shape ``(n, K)``.
+
+        `coefficients` has the shape ``(n_blocks, n_features, K)``; its first block is number `first_block`.
+        """
+        ...
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        """``sum over rows of phi(x_i) G[i, k]``, the transpose of `decision`: ``(n_blocks, n_features, K)``."""
+        ...
+
+
+class Backend(Protocol):
+    """A maker of `Features`."""
+
+    dtype: np.dtype[Any]
+
+    def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> Features: ...
+
+
+BACKENDS = ("reference", "cpu")
+
+
+def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None) -> Backend:
+    """The backend of that name; ``"auto"`` is the fastest one that is installed."""
+    precision = np.dtype(dtype)
+    if precision not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+    if name in ("auto", "cpu"):
+        from s3vm.backends.cpu import Cpu
+
+        return Cpu(precision, n_jobs)
+    if name == "reference":
+        from s3vm.backends.reference import Reference
+
+        return Reference(precision)
+    names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
+    raise ValueError(f"backend={name!r} is not known: give one of {names}")

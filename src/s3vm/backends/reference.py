@@ -1,0 +1,56 @@
+"""The readable backend: every verb as its formula, in NumPy. What the other backends are tested against."""
+
+from typing import Any
+
+import numpy as np
+
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
+
+__all__ = ["Reference"]
+
+
+_CHUNK = 4096
+
+
+class Reference:
+    """NumPy, one thread of Python."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+
+    def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> "_ReferenceFeatures":
+        return _ReferenceFeatures(kernel, seed, n_features, n_dims, self.dtype)
+
+
+class _ReferenceFeatures:
+    def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, dtype: np.dtype[Any]) -> None:
+        self.n_features = n_features
+        self._kernel, self._seed, self._n_dims, self._dtype = kernel, seed, n_dims, dtype
+
+    def features(self, block: int, X: Rows) -> Array:
+        weights, offsets = self._kernel.draw(self._seed, block, self.n_features, self._n_dims)
+        z = X @ weights.T.astype(self._dtype) + offsets.astype(self._dtype)
+        if self._kernel.activation == "cosine":
+            phi = np.cos(2 * np.pi * (z - np.rint(z)))
+        else:
+            phi = z.reshape(len(z), self.n_features, -1).prod(axis=2)
+        return phi * self._dtype.type(self._kernel.amplitude / np.sqrt(self.n_features))
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        scores = np.zeros((X.shape[0], coefficients.shape[2]))
+        for rows in _chunks(X.shape[0]):
+            for i, alpha in enumerate(coefficients):
+                scores[rows] += self.features(first_block + i, X[rows]) @ alpha
+        return scores
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        result = np.zeros((n_blocks, self.n_features, G.shape[1]))
+        for rows in _chunks(X.shape[0]):
+            for i in range(n_blocks):
+                result[i] += self.features(first_block + i, X[rows]).T @ G[rows]
+        return result
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]

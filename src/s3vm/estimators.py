@@ -1,0 +1,357 @@
+"""The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, check_random_state, compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from s3vm import backends
+from s3vm._typing import Array
+from s3vm.calibration import calibrator
+from s3vm.kernels import Gamma, Kernel, kernel
+from s3vm.labels import as_labels, labelled_rows
+from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
+from s3vm.model_selection import folds_of_rows
+from s3vm.problem import Problem
+from s3vm.solvers import Solver, State, solver
+from s3vm.sources import ArraySource
+from s3vm.training import train
+
+__all__ = ["S3VMClassifier"]
+
+_CALIBRATION_FOLDS = 5
+_CHUNK = 1 << 16
+_LARGEST = {"float32": 1e30, "float64": 1e150}
+
+
+class S3VMClassifier(ClassifierMixin, BaseEstimator):
+    """Kernel support vector machine that learns from labelled and unlabelled rows.
+
+    It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
+    the rest when there are more than two:
+
+        ``R(f) = ||f||^2 / 2 + C sum over labelled rows of l(f(x), y) + C* E over unlabelled rows of u(f(x))``.
+
+    Standardise the features first, as for any kernel machine.
+
+    Parameters
+    ----------
+    solver : "tsg" or a configured solver, default "tsg"
+        For example ``TSG(max_iter=256, n_features=512)``.
+    kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
+        A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, brings its own width.
+    gamma : float, "scale" or "median", default "scale"
+        The kernel's width, as in `sklearn.svm.SVC`.
+    C : float > 0, default 1.0
+        The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
+    unlabeled_weight : float >= 0 or "paper", default 0.3
+        The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores
+        the unlabelled rows. ``"paper"`` is the paper's ``n_l / n_u``, which vanishes as the unlabelled rows grow.
+    loss : "hat", "squared_hat", "ramp", "exp" or a configured loss, default "hat"
+        The loss u of an unlabelled row.
+    labeled_loss : "hinge", "squared_hinge" or a configured loss, default "hinge"
+        The loss l of a labelled row.
+    class_prior : array of shape (n_classes,) or None, default None
+        Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
+        rows. It matters if the solver balances the classes, as TSG does unless told otherwise.
+    class_weight : dict, "balanced" or None, default None
+        Factors on C a class, as in `sklearn.svm.SVC`.
+    unlabeled : label or None, default -1
+        The mark of an unlabelled row in `y`; None if missing values (None, NaN) mark them.
+    probability : bool, default True
+        Whether `predict_proba` is wanted. It is calibrated on folds of the labelled rows, which are trained beside the
+        model in the same run.
+    warm_start : bool, default False
+        Whether another call of `fit` goes on from where the last one stopped.
+    backend : "auto", "cpu" or "reference", default "auto"
+        Where the work is done.
+    dtype : "float32" or "float64", default "float32"
+        Precision of the features; sums are made in float64.
+    n_jobs : int or None, default None
+        Number of threads; -1 is all cores. The result does not depend on it.
+    random_state : int, RandomState or None, default None
+    verbose : int, default 0
+        Above 0: a progress bar.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    n_iter_ : int
+    history_ : dict of arrays of shape (n_iter_,)
+        One entry an iteration: step size, losses over the batch, share of unlabelled rows predicted positive.
+    transduction_ : array of shape (n_rows,)
+        A label for each training row: its own, or the predicted one. Computed when first asked for.
+    model_ : Model
+        The learnt function.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_moons
+    >>> from s3vm import S3VMClassifier
+    >>> X, y = make_moons(500, noise=0.1, random_state=0)
+    >>> some = y.copy()
+    >>> some[10:] = -1
+    >>> clf = S3VMClassifier(C=10, random_state=0).fit(X, some)
+    >>> clf.predict(X[:3])
+    array([1, 0, 0])
+    """
+
+    classes_: Array
+    _state: State
+
+    def __init__(
+        self,
+        solver: str | Solver = "tsg",
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: Gamma = "scale",
+        C: float = 1.0,
+        unlabeled_weight: float | Literal["paper"] = 0.3,
+        loss: str | UnlabelledLoss = "hat",
+        labeled_loss: str | LabelledLoss = "hinge",
+        class_prior: Any = None,
+        class_weight: Any = None,
+        unlabeled: Any = -1,
+        probability: bool = True,
+        warm_start: bool = False,
+        backend: str = "auto",
+        dtype: str = "float32",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.C = C
+        self.unlabeled_weight = unlabeled_weight
+        self.loss = loss
+        self.labeled_loss = labeled_loss
+        self.class_prior = class_prior
+        self.class_weight = class_weight
+        self.unlabeled = unlabeled
+        self.probability = probability
+        self.warm_start = warm_start
+        self.backend = backend
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "S3VMClassifier":
+        """Learn from the rows of X, those marked `unlabeled` in y being unlabelled.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n_rows, n_features)
+        y : array of shape (n_rows,)
+        sample_weight : array of shape (n_rows,) or None, default None
+            Factors on C a row; those of unlabelled rows are not used.
+        """
+        chosen = solver(self.solver)
+        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
+        before = self._state if self.warm_start and hasattr(self, "_state") else None
+        X = self._checked(X, reset=before is None)
+        y = as_labels(y)
+        check_consistent_length(X, y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        labelled = labelled_rows(y, self.unlabeled)
+        at = np.flatnonzero(labelled & (weight > 0))
+        classes, codes = np.unique(y[at], return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
+                f"({', '.join(map(repr, classes.tolist()))}); label some rows of another class"
+            )
+        if before is not None and not np.array_equal(classes, self.classes_):
+            raise ValueError("warm_start goes on with the same classes only; set warm_start=False to start afresh")
+        if labelled.all():
+            warnings.warn(
+                "no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with "
+                + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
+                stacklevel=2,
+            )
+        self.classes_ = classes
+        rows = ArraySource(X, at, self.dtype).take(slice(None))
+        folds = folds_of_rows(rows, codes, _CALIBRATION_FOLDS) if self.probability else np.zeros(len(at), dtype=np.intp)
+        unlabelled = None if labelled.all() else ArraySource(X, np.flatnonzero(~labelled), self.dtype)
+        if before is None:
+            seed = _seed(self.random_state)
+            fitted_kernel = kernel(self.kernel, self.gamma).resolve(X, np.where(labelled, weight, 1.0), seed)
+        else:
+            seed, fitted_kernel = before.seed, before.kernel
+        problem = Problem(
+            labelled=rows,
+            unlabelled=unlabelled,
+            kernel=fitted_kernel,
+            labelled_loss=labelled_loss(self.labeled_loss),
+            unlabelled_loss=unlabelled_loss(self.loss),
+            seed=seed,
+            **self._columns(codes, weight[at], folds, 0 if unlabelled is None else unlabelled.n_rows),
+        )
+        if before is not None:
+            chosen = chosen.longer(problem, before.iteration)
+        state, self.history_ = train(chosen, problem, engine, before, self.verbose)
+        model = state.model()
+        if not np.isfinite(model.coefficients).all():
+            raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
+        self.n_iter_ = state.iteration
+        self.model_ = model.columns(slice(0, self._n_outputs))
+        if self.probability:
+            held_out = model.decision(rows, engine).reshape(len(at), -1, self._n_outputs)[np.arange(len(at)), folds + 1]
+            self._calibrator = calibrator(held_out, codes, weight[at])
+        if self.warm_start:
+            self._state = state.detached()
+        self._training = (X, y, labelled)
+        return self
+
+    @property
+    def _n_outputs(self) -> int:
+        return 1 if len(self.classes_) == 2 else len(self.classes_)
+
+    def _columns(self, codes: Any, weight: Any, folds: Any, n_unlabelled: int) -> dict[str, Any]:
+        """What the columns stand for: the classes against the rest, then the same without each fold in turn."""
+        positive = np.arange(1, 2) if self._n_outputs == 1 else np.arange(len(self.classes_))
+        targets = np.where(codes[:, None] == positive, 1.0, -1.0)
+        row_cost = _positive("C", self.C) * weight * compute_sample_weight(self.class_weight, self.classes_[codes])
+        prior = self._prior(codes, weight)[positive]
+        # A fold's column leaves out its rows and nothing else, so that it stands for the model on all rows.
+        kept = np.ones((len(codes), 1)) if not self.probability else _fold_masks(folds)
+        if self.unlabeled_weight == "paper":
+            share = len(codes) / max(n_unlabelled, 1)
+        else:
+            share = _positive("unlabeled_weight", self.unlabeled_weight, zero=True)
+        costs = np.repeat(row_cost[:, None] * kept, self._n_outputs, axis=1)
+        return {
+            "targets": np.tile(targets, kept.shape[1]),
+            "costs": costs,
+            "prior": np.tile(prior, kept.shape[1]),
+            "unlabelled_cost": share * costs.sum(axis=0),
+        }
+
+    def _prior(self, codes: Any, weight: Any) -> Array:
+        if self.class_prior is None:
+            counts = np.bincount(codes, weights=weight)
+            return counts / counts.sum()
+        prior = np.asarray(self.class_prior, dtype=np.float64)
+        if prior.shape != self.classes_.shape or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
+            raise ValueError(
+                f"class_prior={self.class_prior!r} is not a share for each of the {len(self.classes_)} classes: "
+                "give positive numbers that add up to 1, in the order of classes_"
+            )
+        return prior
+
+    def decision_function(self, X: Any) -> Array:
+        """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else a column a class."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        scores = self._scores(ArraySource(X, None, self.dtype))
+        return scores[:, 0] if self._n_outputs == 1 else scores
+
+    def predict(self, X: Any) -> Array:
+        """The class with the highest score for each row."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    @available_if(lambda self: _has_probability(self))
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class for each row.
+
+        A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
+        that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
+        """
+        scores = self.decision_function(X)
+        probabilities: Array = self._calibrator.predict_proba(scores.reshape(len(scores), -1))
+        return probabilities
+
+    @property
+    def transduction_(self) -> Array:
+        """A label for each training row: its own, or the predicted one."""
+        check_is_fitted(self)
+        if not hasattr(self, "_transduction"):
+            if not hasattr(self, "_training"):
+                raise AttributeError(
+                    "transduction_ needs the training rows, which a copied or loaded model has not kept"
+                )
+            X, y, labelled = self._training
+            result = np.empty(len(y), dtype=self.classes_.dtype)
+            result[labelled] = y[labelled]
+            rest = np.flatnonzero(~labelled)
+            scores = self._scores(ArraySource(X, rest, self.dtype))
+            codes = (scores[:, 0] > 0).astype(np.intp) if self._n_outputs == 1 else scores.argmax(axis=1)
+            result[rest] = self.classes_[codes]
+            self._transduction = result
+        return self._transduction
+
+    def _scores(self, source: ArraySource) -> Array:
+        """The model's scores, a chunk of rows at a time, so that no cast copy of all rows is made."""
+        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
+        scores = np.empty((source.n_rows, self._n_outputs))
+        for start in range(0, source.n_rows, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            scores[part] = self.model_.decision(source.take(part), engine)
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                "some rows of X are too large for this kernel: scale them as the training rows were scaled"
+            )
+        return scores
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
+        entries = X.data if sparse.issparse(X) else X
+        largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
+        if largest > _LARGEST[str(np.dtype(self.dtype))]:
+            raise ValueError(
+                f"X has entries up to {largest:.1e}, too large for {self.dtype}: standardise the features first"
+            )
+        return X
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _has_probability(estimator: S3VMClassifier) -> bool:
+    if not estimator.probability:
+        raise AttributeError("predict_proba needs probability=True when the model is fitted")
+    return True
+
+
+def _fold_masks(folds: Array) -> Array:
+    """Which rows each column group trains on: all of them, then all but each fold."""
+    n_folds = int(folds.max()) + 1
+    if n_folds == 1:
+        warnings.warn(
+            "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows that "
+            "were trained on and will be too sure. Label another row of that class, or set probability=False",
+            stacklevel=4,
+        )
+        return np.ones((len(folds), 2))
+    return np.column_stack([np.ones(len(folds)), *(folds != fold for fold in range(n_folds))])
+
+
+def _positive(name: str, value: Any, zero: bool = False) -> float:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not np.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{name}={value!r} is not valid: give a finite number {'of at least' if zero else 'above'} 0")
+    return float(value)
+
+
+def _seed(random_state: Any) -> int:
+    """The 64-bit seed: a whole number is itself, so that a paper's run can name it."""
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return int(random_state) & 0xFFFFFFFFFFFFFFFF
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

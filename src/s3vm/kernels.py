@@ -1,0 +1,263 @@
+"""The kernels: each an exact formula and the law of its random features.
+
+A random feature is ``phi(x)`` with ``E[phi(x) phi(x')] = k(x, x')``; a block of ``m`` of them, scaled by
+``1/sqrt(m)``, approximates the kernel by its inner product (Eq. 2 of the paper). Features come in two shapes,
+which are all that a backend has to know:
+
+``"cosine"``
+    ``sqrt(2) cos(2 pi (w.x + b))`` for kernels of ``x - x'`` (Bochner's theorem). Frequencies ``w`` and phases
+    ``b`` are kept in turns, not radians: reducing an angle is then one rounding to the nearest integer.
+``"product"``
+    ``prod_q (w_q.x + b_q)`` for kernels of ``x.x'``, over ``rows_per_feature`` rows ``w_q``.
+
+The rows of a block are drawn from the counter ``(seed, block)`` and never have to be stored.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics import pairwise
+
+from s3vm import philox
+from s3vm._registry import lookup
+from s3vm._typing import Array
+from s3vm.philox import Stream
+
+__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
+
+Gamma = float | Literal["scale", "median"]
+
+_MEDIAN_PAIRS = 5000
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """What every kernel has: a width `gamma`, an exact formula, and a law of random features.
+
+    Parameters
+    ----------
+    gamma : float > 0, "scale" or "median", default "scale"
+        ``"scale"`` takes the spread of all entries of X, as `sklearn.svm.SVC` does; ``"median"`` the median
+        distance of two rows, which ignores outliers. Both become numbers in `resolve`.
+    """
+
+    gamma: Gamma = "scale"
+
+    activation: ClassVar[Literal["cosine", "product"]]
+    amplitude: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        named = isinstance(self.gamma, str) and self.gamma in ("scale", "median")
+        numeric = isinstance(self.gamma, int | float | np.number) and not isinstance(self.gamma, bool)
+        if not named and not (numeric and 0 < self.gamma < np.inf):  # type: ignore[operator]
+            raise ValueError(f'gamma={self.gamma!r} is not a width: give a finite number above 0, "scale" or "median"')
+
+    @property
+    def rows_per_feature(self) -> int:
+        """How many frequency rows one feature is made of."""
+        return 1
+
+    @property
+    def width(self) -> float:
+        """`gamma` as a number."""
+        if isinstance(self.gamma, str):
+            raise ValueError(f"gamma={self.gamma!r} is not a number yet: call resolve(X) first")
+        return float(self.gamma)
+
+    @abstractmethod
+    def gram(self, X: Any, Z: Any) -> Array:
+        """The exact kernel matrix of the rows of `X` and `Z`, dense or CSR."""
+
+    @abstractmethod
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int) -> tuple[Array, Array]:
+        """The frequency rows ``(n_features * rows_per_feature, n_dims)`` and offsets of one block."""
+
+    @abstractmethod
+    def _scale(self, n_dims: int, variance: float) -> float:
+        """The width that fits `n_dims` columns of that variance."""
+
+    @abstractmethod
+    def _median(self, X: Array, Z: Array) -> float:
+        """The width that fits the median over row pairs ``(X[i], Z[i])``; 0 if there is no spread."""
+
+    def resolve(self, X: Any, row_weight: Array | None = None, seed: int = 0) -> "Kernel":
+        """This kernel with `gamma` as a number that fits the rows `X`, each counted `row_weight` times."""
+        if self.gamma == "scale":
+            variance = _variance(X, row_weight)
+            width = self._scale(X.shape[1], variance) if variance > 0 else 1.0
+        elif self.gamma == "median":
+            pair = philox.indices(seed, Stream.REFERENCE, 0, 2 * _MEDIAN_PAIRS, X.shape[0])
+            width = self._median(_dense(X[pair[:_MEDIAN_PAIRS]]), _dense(X[pair[_MEDIAN_PAIRS:]])) or 1.0
+        else:
+            return self
+        if not np.isfinite(width):
+            raise ValueError("the rows of X are so close together that no kernel width fits them; scale the features")
+        return replace(self, gamma=width)
+
+
+class _Radial(Kernel):
+    """Kernels of the Euclidean distance; `gamma` is ``1 / (2 length^2)`` throughout."""
+
+    activation = "cosine"
+    amplitude = float(np.sqrt(2.0))
+
+    def _scale(self, n_dims: int, variance: float) -> float:
+        return 1.0 / (n_dims * variance)
+
+    def _median(self, X: Array, Z: Array) -> float:
+        distance2 = np.median(np.sum((X - Z) ** 2, axis=1))
+        return float(1.0 / (2.0 * distance2)) if distance2 > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class RBF(_Radial):
+    """The Gaussian kernel ``k(x, x') = exp(-gamma ||x - x'||^2)``; its frequencies are normal."""
+
+    def gram(self, X: Any, Z: Any) -> Array:
+        return pairwise.rbf_kernel(X, Z, gamma=self.width)
+
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int) -> tuple[Array, Array]:
+        normal = philox.normals(seed, Stream.FREQUENCY, block, n_features, n_dims)
+        return normal * (np.sqrt(2.0 * self.width) / (2.0 * np.pi)), _phases(seed, block, n_features)
+
+
+@dataclass(frozen=True)
+class Matern(_Radial):
+    """The Matérn kernel of smoothness `nu`; its frequencies are Student-t rows of ``2 nu`` degrees.
+
+    With ``r = ||x - x'|| sqrt(2 nu) / length`` and ``length = 1 / sqrt(2 gamma)``:
+    ``exp(-r)`` for nu = 1/2, ``(1 + r) exp(-r)`` for 3/2, ``(1 + r + r^2/3) exp(-r)`` for 5/2. The same `gamma`
+    means the same length as in `RBF`, which is the limit of large nu.
+
+    Parameters
+    ----------
+    gamma : float > 0, "scale" or "median", default "scale"
+    nu : 0.5, 1.5 or 2.5, default 1.5
+    """
+
+    nu: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Matern needs nu=0.5, 1.5 or 2.5; got nu={self.nu!r}")
+
+    def gram(self, X: Any, Z: Any) -> Array:
+        r = pairwise.euclidean_distances(X, Z) * np.sqrt(4.0 * self.nu * self.width)
+        polynomial = {0.5: 1.0, 1.5: 1.0 + r, 2.5: 1.0 + r + r**2 / 3.0}[self.nu]
+        return polynomial * np.exp(-r)
+
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int) -> tuple[Array, Array]:
+        student = philox.students(seed, Stream.FREQUENCY, block, n_features, n_dims, degrees=round(2 * self.nu))
+        return student * (np.sqrt(2.0 * self.width) / (2.0 * np.pi)), _phases(seed, block, n_features)
+
+
+@dataclass(frozen=True)
+class Laplacian(Kernel):
+    """The Laplacian kernel ``k(x, x') = exp(-gamma ||x - x'||_1)``; its frequencies are Cauchy."""
+
+    activation = "cosine"
+    amplitude = float(np.sqrt(2.0))
+
+    def gram(self, X: Any, Z: Any) -> Array:
+        return pairwise.laplacian_kernel(X, Z, gamma=self.width)
+
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int) -> tuple[Array, Array]:
+        cauchy = philox.cauchy(seed, Stream.FREQUENCY, block, n_features, n_dims)
+        return cauchy * (self.width / (2.0 * np.pi)), _phases(seed, block, n_features)
+
+    def _scale(self, n_dims: int, variance: float) -> float:
+        return float(1.0 / (n_dims * np.sqrt(variance)))
+
+    def _median(self, X: Array, Z: Array) -> float:
+        distance = np.median(np.sum(np.abs(X - Z), axis=1))
+        return float(1.0 / (2.0 * distance)) if distance > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """The dot-product kernel ``k(x, x') = (gamma x.x' + coef0)^degree``; ``degree=1, coef0=0`` is linear.
+
+    A feature is the product of `degree` random-sign projections of ``(sqrt(gamma) x, sqrt(coef0))``: each
+    projection's mean square is the bracket, and independent factors multiply (Kar and Karnick, 2012).
+
+    Parameters
+    ----------
+    gamma : float > 0, "scale" or "median", default "scale"
+    degree : int >= 1, default 3
+    coef0 : float >= 0, default 1
+    """
+
+    degree: int = 3
+    coef0: float = 1.0
+
+    activation = "product"
+    amplitude = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.degree, int | np.integer) and self.degree >= 1):
+            raise ValueError(f"Polynomial needs a whole degree of at least 1; got degree={self.degree!r}")
+        if not 0 <= self.coef0 < np.inf:
+            raise ValueError(f"Polynomial needs coef0 >= 0 to be a kernel; got coef0={self.coef0!r}")
+
+    @property
+    def rows_per_feature(self) -> int:
+        return int(self.degree)
+
+    def gram(self, X: Any, Z: Any) -> Array:
+        return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=self.width, coef0=self.coef0)
+
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int) -> tuple[Array, Array]:
+        sign = philox.signs(seed, Stream.FREQUENCY, block, n_features * self.rows_per_feature, n_dims + 1)
+        return sign[:, :n_dims] * np.sqrt(self.width), sign[:, n_dims] * np.sqrt(self.coef0)
+
+    def _scale(self, n_dims: int, variance: float) -> float:
+        return 1.0 / (n_dims * variance)
+
+    def _median(self, X: Array, Z: Array) -> float:
+        norm2 = np.median(np.sum(X**2, axis=1))
+        return float(1.0 / norm2) if norm2 > 0 else 0.0
+
+
+KERNELS: dict[str, type] = {"rbf": RBF, "laplacian": Laplacian, "matern": Matern, "poly": Polynomial}
+
+
+def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
+    """The kernel of that name with width `gamma`, or the configured one that was given, with its own width."""
+    found: Kernel = lookup("kernel", spec, KERNELS, Kernel)
+    return replace(found, gamma=gamma) if isinstance(spec, str) else found
+
+
+def _phases(seed: int, block: int, n_features: int) -> Array:
+    return philox.uniforms(seed, Stream.PHASE, block, n_features, 1)[:, 0]
+
+
+def _dense(X: Any) -> Array:
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+
+
+def _variance(X: Any, row_weight: Array | None, chunk: int = 8192) -> float:
+    """The variance of all entries of X, row i counted `row_weight[i]` times, in float64 and without a copy of X.
+
+    Two sweeps, the mean first: one sweep of squares would lose the variance of columns far from zero.
+    """
+    weight = np.ones(X.shape[0]) if row_weight is None else row_weight
+    entries = weight.sum() * X.shape[1]
+    chunks = [slice(start, start + chunk) for start in range(0, X.shape[0], chunk)]
+    mean = sum(float(weight[rows] @ np.asarray(X[rows].sum(axis=1, dtype=np.float64)).ravel()) for rows in chunks)
+    mean /= entries
+    total = 0.0
+    for rows in chunks:
+        part = X[rows].astype(np.float64)
+        if sparse.issparse(part):
+            stored = np.diff(part.indptr)
+            part.data = (part.data - mean) ** 2
+            row_sum = np.asarray(part.sum(axis=1)).ravel() + (X.shape[1] - stored) * mean**2
+        else:
+            row_sum = np.sum((part - mean) ** 2, axis=1)
+        total += float(weight[rows] @ row_sum)
+    return total / entries

@@ -1,0 +1,139 @@
+"""Stateless random numbers: Philox4x32-10 with named streams.
+
+Every number is a function of its address ``(seed, stream, block, row, column)``, so any of them can be
+drawn alone, in any order and on any device, and nothing has to be stored. This is what lets the random
+features of an iteration be thrown away and redrawn from the iteration's number.
+
+The generator is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The 64-bit
+seed is its key. Its 128-bit counter is ``(column // 4, row, block, stream)``, and each counter gives four
+32-bit words, one for each of four neighbouring columns.
+
+`philox4x32` and the transforms below use arithmetic only, so the same source runs on NumPy scalars, on NumPy
+arrays, and compiled by Numba.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+from s3vm._typing import Array
+
+__all__ = ["Stream", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
+
+
+class Stream(IntEnum):
+    """The purposes random numbers are drawn for; two streams never share a number."""
+
+    FREQUENCY = 0
+    PHASE = 1
+    SCALE = 2
+    LABELLED = 3
+    UNLABELLED = 4
+    REFERENCE = 5
+
+
+_MULTIPLIER_0 = np.uint64(0xD2511F53)
+_MULTIPLIER_1 = np.uint64(0xCD9E8D57)
+_WEYL_0 = np.uint64(0x9E3779B9)
+_WEYL_1 = np.uint64(0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+def philox4x32(c0, c1, c2, c3, k0, k1):
+    """Ten rounds of Philox4x32.
+
+    Parameters
+    ----------
+    c0, c1, c2, c3 : uint64 scalars or arrays
+        The four 32-bit words of the counter. The words are held in 64 bits so that a product of two fits.
+    k0, k1 : uint64 scalars
+        The low and the high half of the key.
+
+    Returns
+    -------
+    tuple of four uint64 scalars or arrays, each below 2**32
+    """
+    for _ in range(10):
+        product_0 = _MULTIPLIER_0 * c0
+        product_1 = _MULTIPLIER_1 * c2
+        c0, c1, c2, c3 = (
+            (product_1 >> _HALF) ^ c1 ^ k0,
+            product_1 & _LOW,
+            (product_0 >> _HALF) ^ c3 ^ k1,
+            product_0 & _LOW,
+        )
+        k0 = (k0 + _WEYL_0) & _LOW
+        k1 = (k1 + _WEYL_1) & _LOW
+    return c0, c1, c2, c3
+
+
+def words(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+    """The 32-bit words of rows ``0..n_rows-1`` and columns ``0..n_columns-1`` of a block."""
+    group = np.arange((n_columns + 3) // 4, dtype=np.uint64)[None, :]
+    row = np.arange(n_rows, dtype=np.uint64)[:, None]
+    lanes = philox4x32(
+        np.broadcast_to(group, (n_rows, group.shape[1])),
+        np.broadcast_to(row, (n_rows, group.shape[1])),
+        np.uint64(block),
+        np.uint64(stream),
+        np.uint64(seed & 0xFFFFFFFF),
+        np.uint64((seed >> 32) & 0xFFFFFFFF),
+    )
+    return np.stack(lanes, axis=-1).reshape(n_rows, -1)[:, :n_columns]
+
+
+def _uniform(word):
+    """A word as a number strictly between 0 and 1: the middle of its cell of width 2**-32."""
+    return (word + 0.5) * 2.0**-32
+
+
+def _box_muller(u, v):
+    """Two independent standard normals from two independent uniforms."""
+    radius = np.sqrt(-2.0 * np.log(u))
+    angle = 2.0 * np.pi * v
+    return radius * np.cos(angle), radius * np.sin(angle)
+
+
+def uniforms(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+    """Uniform numbers strictly between 0 and 1."""
+    return _uniform(words(seed, stream, block, n_rows, n_columns))
+
+
+def normals(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+    """Standard normal numbers; columns ``2j`` and ``2j + 1`` come from one Box-Muller pair of words."""
+    u = uniforms(seed, stream, block, n_rows, n_columns + n_columns % 2)
+    pair = _box_muller(u[:, 0::2], u[:, 1::2])
+    return np.stack(pair, axis=-1).reshape(n_rows, -1)[:, :n_columns]
+
+
+def cauchy(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+    """Standard Cauchy numbers, by the inverse of their distribution function."""
+    return np.tan(np.pi * (uniforms(seed, stream, block, n_rows, n_columns) - 0.5))
+
+
+def students(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
+    """Rows of the multivariate Student-t law: normal rows, each divided by one chi of its own.
+
+    The chi of a row comes from `Stream.SCALE`, so it does not depend on the number of columns.
+    """
+    chi2 = np.sum(normals(seed, Stream.SCALE, block, n_rows, degrees) ** 2, axis=1, keepdims=True)
+    return normals(seed, stream, block, n_rows, n_columns) * np.sqrt(degrees / chi2)
+
+
+def signs(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+    """Numbers -1 or +1 with equal chance: the top bit of each word."""
+    return 1.0 - 2.0 * (words(seed, stream, block, n_rows, n_columns) >> np.uint64(31))
+
+
+def indices(seed: int, stream: Stream, block: int, size: int, n: int) -> Array:
+    """`size` numbers drawn with replacement from ``0..n-1``, ``n`` below 2**32.
+
+    Each is ``floor(n * u)`` with a 64-bit ``u`` made of columns 0 and 1 of its row, in integers, so that the
+    draw is exact on every device.
+    """
+    if not 0 < n < 2**32:
+        raise ValueError(f"indices are drawn from 1 to 2**32 - 1 rows, not from {n}")
+    word = words(seed, stream, block, size, 2)
+    high, low = word[:, 0], word[:, 1]
+    return ((high * np.uint64(n) + ((low * np.uint64(n)) >> _HALF)) >> _HALF).astype(np.intp)

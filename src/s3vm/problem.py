@@ -1,0 +1,75 @@
+"""The problem that every solver solves: Eq. 1 of the paper, for K columns at once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
+from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.sources import Source
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """K independent problems that share their rows, each one *column*.
+
+    Column k looks for the function ``f`` that minimises
+
+        ``R_k(f) = ||f||^2 / 2 + sum_i costs[i, k] l(f(x_i), targets[i, k]) + unlabelled_cost[k] E_x u(f(x))``
+
+    over the labelled rows ``i`` and the distribution of the unlabelled rows ``x``. The paper's ``C`` is
+    ``n_l costs[i, k]``, its ``C*`` is ``unlabelled_cost[k]``. What the columns stand for is the caller's affair:
+    classes one against the rest, cross-validation folds (rows held out have cost 0), several weights.
+
+    Parameters
+    ----------
+    labelled : Rows of shape (n_l, d)
+    targets : array of shape (n_l, K)
+        -1 or +1.
+    costs : array of shape (n_l, K)
+        What each labelled row costs in each column; 0 leaves it out.
+    unlabelled : Source or None
+    unlabelled_cost : array of shape (K,)
+    prior : array of shape (K,)
+        Share of positive rows expected among the unlabelled ones.
+    kernel : Kernel
+        With a numeric width.
+    labelled_loss, unlabelled_loss : the losses ``l`` and ``u``
+    seed : int
+    """
+
+    labelled: Rows
+    targets: Array
+    costs: Array
+    unlabelled: Source | None
+    unlabelled_cost: Array
+    prior: Array
+    kernel: Kernel
+    labelled_loss: LabelledLoss
+    unlabelled_loss: UnlabelledLoss
+    seed: int
+
+    @property
+    def n_labelled(self) -> int:
+        return int(self.targets.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.targets.shape[1])
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.labelled.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Labelled and unlabelled rows together, the paper's n."""
+        return self.n_labelled + (self.unlabelled.n_rows if self.unlabelled is not None else 0)
+
+    @property
+    def uses_unlabelled(self) -> bool:
+        """Whether the unlabelled rows change anything in any column."""
+        return self.unlabelled is not None and bool(np.any(self.unlabelled_cost > 0))

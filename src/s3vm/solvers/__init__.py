@@ -1,0 +1,16 @@
+"""The solvers, one file each. Who drives a solver, and why it stops early, is not its affair."""
+
+from s3vm._registry import lookup
+from s3vm.solvers.base import Solver, State
+from s3vm.solvers.steps import Constant, Decaying, Theorem
+from s3vm.solvers.tsg import TSG
+
+__all__ = ["SOLVERS", "TSG", "Constant", "Decaying", "Solver", "State", "Theorem", "solver"]
+
+SOLVERS: dict[str, type] = {"tsg": TSG}
+
+
+def solver(spec: str | Solver) -> Solver:
+    """The solver of that name with its defaults, or the configured one that was given."""
+    found: Solver = lookup("solver", spec, SOLVERS, Solver)
+    return found

@@ -1,0 +1,79 @@
+"""Step sizes ``gamma_t`` for stochastic gradients, t counted from 0.
+
+A step of 1 forgets everything learnt before, so no schedule goes beyond it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from s3vm._registry import lookup
+
+__all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
+
+
+@runtime_checkable
+class Step(Protocol):
+    """A schedule of step sizes."""
+
+    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
+        """``gamma_t`` of a run of `n_iterations` whose labelled rows cost `total_cost` together."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """``gamma = 1 / eta``, the schedule of the paper's experiments."""
+
+    eta: float = 100.0
+
+    def __post_init__(self) -> None:
+        if not self.eta >= 1:
+            raise ValueError(f"Constant needs eta >= 1, so that the step is at most 1; got eta={self.eta!r}")
+
+    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
+        return 1.0 / self.eta
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """``gamma = theta / T^(3/4)``, the schedule of Theorems 1 and 2; `theta` is at most ``T^(3/4)``."""
+
+    theta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.theta > 0:
+            raise ValueError(f"Theorem needs theta > 0; got theta={self.theta!r}")
+
+    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
+        return min(1.0, self.theta / n_iterations**0.75)
+
+
+@dataclass(frozen=True)
+class Decaying:
+    """``gamma_t = 1 / (t0 + t + 1)``.
+
+    Parameters
+    ----------
+    t0 : float >= 0 or "auto", default "auto"
+        ``"auto"`` is a tenth of what the labelled rows cost together: the gradient grows with that cost, and the
+        first steps shrink by as much.
+    """
+
+    t0: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.t0 != "auto" and not (isinstance(self.t0, int | float) and self.t0 >= 0):
+            raise ValueError(f'Decaying needs t0 >= 0 or "auto"; got t0={self.t0!r}')
+
+    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
+        t0 = 0.1 * total_cost if isinstance(self.t0, str) else self.t0
+        return 1.0 / (t0 + t + 1)
+
+
+STEPS: dict[str, type] = {"decaying": Decaying, "constant": Constant, "theorem": Theorem}
+
+
+def step(spec: "str | Step") -> Step:
+    """The schedule of that name with its defaults, or the configured one that was given."""
+    found: Step = lookup("step", spec, STEPS, Step)
+    return found

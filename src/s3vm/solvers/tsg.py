@@ -1,0 +1,270 @@
+"""TSGS3VM: triply stochastic gradients, Algorithm 1 of the paper."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._typing import Array, Rows
+from s3vm.backends import Backend, Features
+from s3vm.kernels import Kernel
+from s3vm.models import Model
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+from s3vm.solvers.steps import Step, step
+from s3vm.sources import stack
+
+__all__ = ["TSG"]
+
+
+_FEWEST_FEATURES = 64
+_SMALLEST_SCALE = 1e-8
+
+
+@dataclass(frozen=True)
+class TSG:
+    """Triply stochastic gradients: labelled rows, unlabelled rows and random features drawn anew each iteration.
+
+    Iteration t draws a labelled batch, an unlabelled batch and block t of m random features, and steps along
+
+        ``alpha_t = -gamma_t (sum_l C_l l'(f(x), y) phi_t(x) + C* mean_u u'(f(x)) phi_t(x))``,
+
+    after which all older coefficients shrink by ``1 - gamma_t``.
+
+    Parameters
+    ----------
+    max_iter : int, default 128
+        Number of iterations T. The paper finds 64 to 128 enough.
+    passes : float or None, default None
+        Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
+    batch_size : int, default 256
+        Rows of each kind in an iteration. If there are no more labelled rows than that, all are used.
+    n_features : int or "sqrt", default "sqrt"
+        Random features in a block, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
+    step : Step, "decaying", "constant" or "theorem", default "decaying"
+        The step sizes; see `s3vm.solvers.steps`.
+    intercept : bool, default True
+        Whether the decision function has a constant term. The paper's has none.
+    balance : bool, default True
+        Whether the intercept holds the mean output over the unlabelled rows (a sample of them) at what the expected
+        class shares make it. The paper does not, and without it one class may swallow all unlabelled rows.
+    ramp : float in [0, 1], default 0.5
+        Share of the iterations over which the unlabelled cost grows from 0 to ``C*``. 0 is the paper's.
+    n_reference : int, default 500
+        Unlabelled rows over which the mean is held.
+    look_ahead : int, default 16
+        How many iterations' batches are evaluated in one sweep over the old features. It changes the speed only.
+    """
+
+    max_iter: int = 128
+    passes: float | None = None
+    batch_size: int = 256
+    n_features: int | Literal["sqrt"] = "sqrt"
+    step: str | Step = "decaying"
+    intercept: bool = True
+    balance: bool = True
+    ramp: float = 0.5
+    n_reference: int = 500
+    look_ahead: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("max_iter", "batch_size", "n_reference", "look_ahead"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"TSG needs a whole number {name} of at least 1; got {name}={value!r}")
+        if self.passes is not None and not self.passes > 0:
+            raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
+        if self.n_features != "sqrt" and not (isinstance(self.n_features, int | np.integer) and self.n_features >= 1):
+            raise ValueError(f'TSG needs n_features of at least 1 or "sqrt"; got n_features={self.n_features!r}')
+        if not 0 <= self.ramp <= 1:
+            raise ValueError(f"TSG needs ramp between 0 and 1; got ramp={self.ramp!r}")
+        step(self.step)
+
+    @classmethod
+    def as_printed(cls, **settings: Any) -> "TSG":
+        """Algorithm 1 as it is printed: no intercept, no balance, no ramp, constant steps."""
+        return cls(**{"intercept": False, "balance": False, "ramp": 0.0, "step": "constant", **settings})
+
+    def iterations(self, problem: Problem) -> int:
+        if self.passes is None:
+            return self.max_iter
+        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
+        return int(np.ceil(self.passes * n_rows / self.batch_size))
+
+    def longer(self, problem: Problem, done: int) -> "TSG":
+        return replace(self, max_iter=done + self.iterations(problem), passes=None)
+
+    def run(self, problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
+        n_iterations = self.iterations(problem)
+        features = backend.features(problem.kernel, problem.seed, self._block_size(problem), problem.n_dims)
+        steps, total_cost = step(self.step), float(problem.costs.sum(axis=0).max())
+        if state is None:
+            coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
+            zeros = np.zeros((1, problem.n_columns))
+            state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, zeros[0], zeros[:0])
+        elif state.coefficients.shape[1:] != (features.n_features, problem.n_columns):
+            raise ValueError(
+                f"cannot go on with {features.n_features} features and {problem.n_columns} columns from a state that "
+                f"has {state.coefficients.shape[1]} and {state.coefficients.shape[2]}: start afresh"
+            )
+        state = state.with_room(n_iterations)
+        pool = None
+        for t in range(state.iteration, n_iterations):
+            if pool is None or t % self.look_ahead == 0:
+                start = t - t % self.look_ahead
+                pool = _Pool(self, problem, range(start, min(start + self.look_ahead, n_iterations)))
+            rows = pool.rows_from(t)
+            state = state.scored(rows, features)
+            gamma = steps.size(t, n_iterations, total_cost)
+            ramp = 1.0 if self.ramp == 0 else min(1.0, (t + 1) / (self.ramp * n_iterations))
+            at, gradient, record = self._gradient(problem, pool, state, ramp)
+            alpha = -gamma * (features.features(t, rows[at]).T.astype(np.float64) @ gradient)
+            later = slice(pool.step_size, None)
+            scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
+            intercept = (1 - gamma) * state.intercept
+            if self._balances(problem):
+                intercept = 2 * problem.prior - 1 - scores[-pool.n_reference :].mean(axis=0)
+            elif self.intercept:
+                intercept = intercept - gamma * gradient.sum(axis=0)
+            state = state.after(alpha, gamma, scores, intercept, {"step": gamma, **record})
+            yield state
+
+    def _gradient(
+        self, problem: Problem, pool: "_Pool", state: "_State", ramp: float
+    ) -> tuple[Array, Array, dict[str, float]]:
+        """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
+        everywhere = np.arange(len(state.scores))
+        at, rows, stands_for = pool.labelled(state.iteration, everywhere)
+        r, y, costs = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows]
+        places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r, y)]
+        record = {"labelled_loss": float(np.sum(costs * problem.labelled_loss.value(r, y)) / costs.sum())}
+        if problem.uses_unlabelled:
+            at = pool.unlabelled(everywhere)
+            r = state.scores[at] + state.intercept
+            places.append(at)
+            parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r))
+            record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r).mean())
+            record["positive_share"] = float((r > 0).mean())
+        if self._balances(problem):
+            # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
+            total = sum(part.sum(axis=0) for part in parts)
+            places.append(everywhere[-pool.n_reference :])
+            parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
+        return np.concatenate(places), np.concatenate(parts), record
+
+    def _balances(self, problem: Problem) -> bool:
+        return self.intercept and self.balance and problem.uses_unlabelled
+
+    def _block_size(self, problem: Problem) -> int:
+        if self.n_features == "sqrt":
+            return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
+        return self.n_features
+
+
+class _Pool:
+    """The rows whose scores are kept up to date over some iterations: their batches, then the rows that always stay.
+
+    A batch does not depend on the model. All batches of the pool are therefore drawn, and swept over the old features,
+    at once; each new block is added to the scores of later batches as it is born. Labelled rows stay, unless they are
+    so many that drawing them is cheaper, and so does the reference sample, which comes last.
+    """
+
+    def __init__(self, solver: TSG, problem: Problem, iterations: range) -> None:
+        self._problem, self._first, self._batch_size = problem, iterations.start, solver.batch_size
+        self._keeps_labelled = problem.n_labelled <= solver.look_ahead * solver.batch_size
+        parts: list[Rows] = []
+        for t in iterations:
+            if not self._keeps_labelled:
+                parts.append(problem.labelled[self._draw_labelled(t)])
+            if problem.uses_unlabelled and problem.unlabelled is not None:
+                parts.append(problem.unlabelled.batch(problem.seed, Stream.UNLABELLED, t, solver.batch_size))
+        self.step_size = solver.batch_size * len(parts) // len(iterations)
+        if self._keeps_labelled:
+            parts.append(problem.labelled)
+        self.n_reference = 0
+        if solver._balances(problem) and problem.unlabelled is not None:
+            self.n_reference = min(solver.n_reference, problem.unlabelled.n_rows)
+            parts.append(problem.unlabelled.batch(problem.seed, Stream.REFERENCE, 1, self.n_reference))
+        self._rows = stack(parts)
+
+    def rows_from(self, t: int) -> Rows:
+        """The rows that iteration t and later ones need."""
+        return self._rows[(t - self._first) * self.step_size :]
+
+    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
+        """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
+        n_labelled = self._problem.n_labelled
+        staying = everywhere[len(everywhere) - self.n_reference - n_labelled :] if self._keeps_labelled else everywhere
+        if n_labelled <= self._batch_size:
+            return staying[:n_labelled], np.arange(n_labelled), 1.0
+        rows = self._draw_labelled(t)
+        return (
+            staying[rows] if self._keeps_labelled else everywhere[: self._batch_size],
+            rows,
+            n_labelled / self._batch_size,
+        )
+
+    def unlabelled(self, everywhere: Array) -> Array:
+        """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
+        return everywhere[self.step_size - self._batch_size : self.step_size]
+
+    def _draw_labelled(self, t: int) -> Array:
+        return philox.indices(self._problem.seed, Stream.LABELLED, t, self._batch_size, self._problem.n_labelled)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What TSG knows after an iteration.
+
+    The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
+    product of numbers, and the array is only ever written beyond `iteration`, where no earlier state looks.
+    """
+
+    kernel: Kernel
+    seed: int
+    n_dims: int
+    coefficients: Array
+    intercept: Array
+    scores: Array
+    iteration: int = 0
+    scale: float = 1.0
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, alpha: Array, gamma: float, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
+        coefficients, scale = self.coefficients, self.scale * (1 - gamma)
+        if scale < _SMALLEST_SCALE:
+            coefficients, scale = coefficients * coefficients.dtype.type(scale), 1.0
+        coefficients[self.iteration] = alpha / scale
+        return replace(
+            self,
+            coefficients=coefficients,
+            intercept=intercept,
+            iteration=self.iteration + 1,
+            scale=scale,
+            scores=scores,
+            record=record,
+        )
+
+    def model(self) -> Model:
+        coefficients = self.coefficients[: self.iteration]
+        scale = coefficients.dtype.type(self.scale)
+        return Model(self.kernel, self.seed, self.n_dims, scale * coefficients, self.intercept)
+
+    def detached(self) -> "_State":
+        return replace(self, scores=self.scores[:0])
+
+    def with_room(self, n_blocks: int) -> "_State":
+        """This state on an array of its own with room for `n_blocks`, so that no other run writes into it."""
+        room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
+        room[: self.iteration] = self.coefficients[: self.iteration]
+        return replace(self, coefficients=room)
+
+    def scored(self, rows: Rows, features: Features) -> "_State":
+        """This state with the scores of all `rows`, of which the last ones may be known already."""
+        missing = rows.shape[0] - len(self.scores)
+        if missing == 0:
+            return self
+        fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
+        return replace(self, scores=np.concatenate([self.scale * fresh, self.scores]))

@@ -1,0 +1,71 @@
+"""Where rows come from. A source yields batches and knows nothing of models."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from s3vm import philox
+from s3vm._typing import Array, Rows
+from s3vm.philox import Stream
+
+__all__ = ["ArraySource", "Source", "as_rows", "stack"]
+
+
+class Source(Protocol):
+    """Rows from the distribution P(x). The same seed and step always give the same batch."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_dims(self) -> int: ...
+
+    def batch(self, seed: int, stream: Stream, step: int, size: int) -> Rows:
+        """`size` rows drawn at random with replacement."""
+        ...
+
+
+class ArraySource:
+    """Chosen rows of an array or a CSR matrix that stays as it is; only drawn rows are copied and cast.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d)
+    chosen : array of row numbers, or None for all rows
+    dtype : dtype of the rows handed out
+    """
+
+    def __init__(self, X: Any, chosen: Array | None = None, dtype: Any = np.float32) -> None:
+        self._X = X
+        self._chosen = chosen
+        self._dtype = np.dtype(dtype)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._X.shape[0] if self._chosen is None else len(self._chosen))
+
+    @property
+    def n_dims(self) -> int:
+        return int(self._X.shape[1])
+
+    def take(self, positions: Any) -> Rows:
+        """The rows at those positions (an index array or a slice)."""
+        if self._chosen is not None:
+            positions = self._chosen[positions]
+        return as_rows(self._X[positions], self._dtype)
+
+    def batch(self, seed: int, stream: Stream, step: int, size: int) -> Rows:
+        return self.take(philox.indices(seed, stream, step, size, self.n_rows))
+
+
+def as_rows(X: Any, dtype: Any) -> Rows:
+    """`X` as `Rows`: cast and made contiguous only where it has to be."""
+    if sparse.issparse(X):
+        return sparse.csr_array(X, dtype=dtype)
+    return np.ascontiguousarray(X, dtype=dtype)
+
+
+def stack(parts: list[Rows]) -> Rows:
+    """Rows below rows."""
+    return sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.concatenate(parts)

@@ -1,0 +1,23 @@
+"""What scikit-learn asks of every classifier, with either mark of an unlabelled row."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from s3vm import TSG, S3VMClassifier
+
+
+def expected_failures(estimator):
+    if estimator.unlabeled == -1:
+        return {"check_classifiers_classes": "it trains on the labels -1 and 1, where -1 marks an unlabelled row"}
+    return {}
+
+
+@pytest.mark.filterwarnings("ignore:no unlabelled rows:UserWarning")
+@pytest.mark.filterwarnings("ignore:a class has a single labelled row:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [S3VMClassifier(), S3VMClassifier(unlabeled=None), S3VMClassifier(unlabeled=None, probability=False)],
+    expected_failed_checks=expected_failures,
+)
+def test_estimator_checks(estimator, check):
+    check(estimator)
