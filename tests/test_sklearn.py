@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from s3vm import TSG, S3VMClassifier
+from s3vm import S3VMClassifier
 
 
 def expected_failures(estimator):

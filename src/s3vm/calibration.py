@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 
 from s3vm._typing import Array
+from s3vm.models import winners
 
 __all__ = ["calibrator"]
 
@@ -36,8 +37,7 @@ class _Scores(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return self.classes_[winners(X)]
 
     def decision_function(self, X: Any) -> Any:
         return X[:, 0] if X.shape[1] == 1 else X

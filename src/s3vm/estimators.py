@@ -17,6 +17,7 @@ from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import as_labels, labelled_rows
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.model_selection import folds_of_rows
+from s3vm.models import winners
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State, solver
 from s3vm.sources import ArraySource
@@ -211,6 +212,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if self.warm_start:
             self._state = state.detached()
         self._training = (X, y, labelled)
+        vars(self).pop("_transduction", None)
         return self
 
     @property
@@ -251,15 +253,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> Array:
         """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else a column a class."""
-        check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        scores = self._scores(ArraySource(X, None, self.dtype))
+        scores = self._scores(X)
         return scores[:, 0] if self._n_outputs == 1 else scores
 
     def predict(self, X: Any) -> Array:
         """The class with the highest score for each row."""
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return self.classes_[winners(self._scores(X))]
 
     @available_if(lambda self: _has_probability(self))
     def predict_proba(self, X: Any) -> Array:
@@ -268,9 +267,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
         that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
         """
-        scores = self.decision_function(X)
-        probabilities: Array = self._calibrator.predict_proba(scores.reshape(len(scores), -1))
-        return probabilities
+        return self._calibrator.predict_proba(self._scores(X))
 
     @property
     def transduction_(self) -> Array:
@@ -285,13 +282,15 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             result = np.empty(len(y), dtype=self.classes_.dtype)
             result[labelled] = y[labelled]
             rest = np.flatnonzero(~labelled)
-            scores = self._scores(ArraySource(X, rest, self.dtype))
-            codes = (scores[:, 0] > 0).astype(np.intp) if self._n_outputs == 1 else scores.argmax(axis=1)
-            result[rest] = self.classes_[codes]
+            result[rest] = self.classes_[winners(self._evaluate(ArraySource(X, rest, self.dtype)))]
             self._transduction = result
         return self._transduction
 
-    def _scores(self, source: ArraySource) -> Array:
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
+
+    def _evaluate(self, source: ArraySource) -> Array:
         """The model's scores, a chunk of rows at a time, so that no cast copy of all rows is made."""
         engine = backends.backend(self.backend, self.dtype, self.n_jobs)
         scores = np.empty((source.n_rows, self._n_outputs))

@@ -8,7 +8,7 @@ from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
-__all__ = ["Model"]
+__all__ = ["Model", "winners"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,3 +33,8 @@ class Model:
         """The model of some columns only."""
         kept = np.ascontiguousarray(self.coefficients[:, :, chosen])
         return replace(self, coefficients=kept, intercept=self.intercept[chosen])
+
+
+def winners(scores: Array) -> Array:
+    """The class code of each row of scores ``(n, K)``: the highest column, or the sign if there is one column."""
+    return (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)

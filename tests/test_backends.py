@@ -1,0 +1,132 @@
+"""Every backend against the formula, and every row on its own."""
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from scipy import sparse
+
+from s3vm.backends import BACKENDS, backend
+from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+
+KERNELS = [RBF(0.4), Laplacian(0.1), Matern(0.4, nu=1.5), Polynomial(0.2, degree=3, coef0=1.0)]
+FAST = [name for name in BACKENDS if name != "reference"]
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+
+
+def example(n, d, n_blocks=3, m=21, K=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) / np.sqrt(d)
+    return X, rng.normal(size=(n_blocks, m, K)), rng.normal(size=(n, K))
+
+
+def close(result, expected, dtype):
+    size = np.sqrt(np.mean(expected**2)) + 1e-300
+    np.testing.assert_allclose(result / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
+    assert np.sqrt(np.mean((result - expected) ** 2)) / size < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_verbs_are_the_formula(name, kernel, dtype):
+    """Against the sum written out in float64."""
+    X, alpha, G = example(37, 5, K=2)
+    features = backend(name, dtype).features(kernel, 3, 21, 5)
+    phi = []
+    for block in range(4, 7):
+        weights, offsets = kernel.draw(3, block, 21, 5)
+        z = X @ weights.T + offsets
+        if kernel.activation == "cosine":
+            phi.append(np.sqrt(2 / 21) * np.cos(2 * np.pi * z))
+        else:
+            phi.append(np.sqrt(1 / 21) * z.reshape(37, 21, 3).prod(axis=2))
+    rows = X.astype(dtype)
+    close(features.features(5, rows), phi[1], dtype)
+    close(features.decision(alpha, rows, first_block=4), sum(p @ a for p, a in zip(phi, alpha)), dtype)
+    close(features.adjoint(G, rows, 3, first_block=4), np.stack([p.T @ G for p in phi]), dtype)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("n", [1, 5, 123, 256, 1025])
+@pytest.mark.parametrize("d", [1, 3, 18, 300])
+def test_shapes(name, n, d):
+    X, alpha, G = example(n, d, K=3)
+    X = X.astype(np.float32)
+    fast = backend(name, "float32").features(RBF(0.4), 3, 21, d)
+    slow = backend("reference", "float64").features(RBF(0.4), 3, 21, d)
+    close(fast.features(1, X), slow.features(1, X), "float32")
+    close(fast.decision(alpha, X), slow.decision(alpha, X), "float32")
+    close(fast.adjoint(G, X, 3), slow.adjoint(G, X, 3), "float32")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_adjoint_is_the_transpose(name):
+    X, alpha, G = example(300, 4, K=2)
+    features = backend(name, "float64").features(RBF(0.4), 3, 21, 4)
+    left = np.sum(features.decision(alpha, X) * G)
+    assert left == pytest.approx(np.sum(features.adjoint(G, X, 3) * alpha), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype):
+    X, alpha, G = example(700, 5, n_blocks=11, K=2)
+    X = X.astype(dtype)
+    one = backend(name, dtype, n_jobs=1).features(kernel, 3, 21, 5)
+    phi, scores, gathered = one.features(2, X), one.decision(alpha, X), one.adjoint(G, X, 11)
+    for n_jobs in (2, 3, 8):
+        many = backend(name, dtype, n_jobs=n_jobs).features(kernel, 3, 21, 5)
+        np.testing.assert_array_equal(many.features(2, X), phi)
+        np.testing.assert_array_equal(many.decision(alpha, X), scores)
+        np.testing.assert_array_equal(many.adjoint(G, X, 11), gathered)
+    for part in (slice(0, 1), slice(3, 260), slice(699, 700), slice(17, None, 5)):
+        rows = np.ascontiguousarray(X[part])
+        np.testing.assert_array_equal(one.features(2, rows), phi[part])
+        np.testing.assert_array_equal(one.decision(alpha, rows), scores[part])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_sparse_rows(name, kernel):
+    X, alpha, G = example(300, 6, K=2)
+    X = np.where(X > 0.2, X, 0)
+    features = backend(name, "float64").features(kernel, 3, 21, 6)
+    rows = sparse.csr_array(X)
+    np.testing.assert_allclose(features.features(1, rows), features.features(1, X), atol=1e-12)
+    np.testing.assert_allclose(features.decision(alpha, rows), features.decision(alpha, X), atol=1e-12)
+    np.testing.assert_allclose(features.adjoint(G, rows, 3), features.adjoint(G, X, 3), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("size", [1e8, 1e30])
+def test_huge_rows_stay_finite(name, size):
+    X, alpha, _ = example(50, 3)
+    scores = backend(name, "float32").features(RBF(1.0), 3, 21, 3).decision(alpha, (size * X).astype(np.float32))
+    assert np.all(np.abs(scores) <= np.abs(alpha).sum() * np.sqrt(2 / 21) * 1.001)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_blocks_and_no_rows(name):
+    X, alpha, G = example(5, 3)
+    features = backend(name, "float32").features(RBF(1.0), 3, 21, 3)
+    rows = X.astype(np.float32)
+    np.testing.assert_array_equal(features.decision(alpha[:0], rows), np.zeros((5, 1)))
+    assert features.decision(alpha, rows[:0]).shape == (0, 1)
+    np.testing.assert_array_equal(features.adjoint(G[:0], rows[:0], 2), np.zeros((2, 21, 1)))
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match=r"backend='tpu'.*'auto', 'reference', 'cpu'"):
+        backend("tpu")
+    with pytest.raises(ValueError, match=r"dtype='float16'.*float32"):
+        backend("cpu", "float16")
+    with pytest.raises(ValueError, match="n_jobs == 0"):
+        backend("cpu", n_jobs=0)
+
+
+def test_threads_are_counted_as_joblib_does():
+    assert backend("cpu", n_jobs=None).n_threads == 1
+    assert backend("cpu", n_jobs=3).n_threads == 3
+    with parallel_config(backend="threading", n_jobs=2):
+        assert backend("cpu", n_jobs=None).n_threads == 2

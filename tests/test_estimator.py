@@ -1,0 +1,519 @@
+"""What a user of scikit-learn meets: labels and rows of any kind, clear errors, the same answer every time."""
+
+import copy
+import pickle
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, S3VMClassifier
+
+FEW = TSG(max_iter=20, batch_size=32, n_features=32)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    X, y = make_moons(300, noise=0.1, random_state=0)
+    some = y.copy()
+    some[40:] = -1
+    return X, y, some
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(y))
+    X, y = StandardScaler().fit_transform(X)[order], y[order]
+    some = y.copy()
+    some[30:] = -1
+    return X, y, some
+
+
+def make(**settings):
+    return S3VMClassifier(**{"solver": FEW, "random_state": 0, **settings})
+
+
+# Learning
+
+
+def test_binary(moons):
+    X, y, some = moons
+    clf = S3VMClassifier(C=10, gamma=2.0, random_state=0).fit(X, some)
+    assert clf.score(X, y) > 0.95
+    assert clf.decision_function(X).shape == (300,)
+    np.testing.assert_array_equal(clf.classes_, [0, 1])
+    np.testing.assert_array_equal(clf.predict(X), (clf.decision_function(X) > 0).astype(int))
+    assert clf.n_iter_ == 128
+
+
+def test_multiclass(flowers):
+    X, y, some = flowers
+    clf = S3VMClassifier(C=10, random_state=0).fit(X, some)
+    assert clf.score(X, y) > 0.9
+    assert clf.decision_function(X).shape == (150, 3)
+    np.testing.assert_array_equal(clf.predict(X), clf.decision_function(X).argmax(axis=1))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities(n_classes):
+    X, y = make_blobs(600, centers=n_classes, cluster_std=3.0, random_state=0)
+    X = StandardScaler().fit_transform(X)
+    some = y.copy()
+    some[150:] = -1
+    clf = S3VMClassifier(C=1, random_state=0).fit(X, some)
+    proba = clf.predict_proba(X)
+    assert proba.shape == (600, n_classes)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(X))
+    sure = proba[150:].max(axis=1)
+    right = clf.predict(X[150:]) == y[150:]
+    assert abs(sure.mean() - right.mean()) < 0.08, "stated and real accuracy"
+
+
+def test_probabilities_of_separated_classes_are_not_certainties():
+    X, y = make_blobs(100, centers=[[-4, 0], [4, 0]], cluster_std=0.3, random_state=0)
+    some = y.copy()
+    some[10:] = -1
+    proba = S3VMClassifier(C=10, random_state=0).fit(X, some).predict_proba(X)
+    assert 0.8 < proba.max(axis=1).mean() < 0.999
+
+
+def test_probability_can_be_declined(moons):
+    X, _, some = moons
+    clf = make(probability=False).fit(X, some)
+    assert not hasattr(clf, "predict_proba")
+    with pytest.raises(AttributeError, match="predict_proba"):
+        clf.predict_proba(X)
+    # The folds are columns beside the model, which does not notice them.
+    np.testing.assert_allclose(clf.decision_function(X), make().fit(X, some).decision_function(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_class_of_one_row_is_warned_about(flowers):
+    X, y, _ = flowers
+    some = np.full(len(y), -1)
+    for code, count in [(0, 1), (1, 3), (2, 3)]:
+        some[np.flatnonzero(y == code)[:count]] = code
+    with pytest.warns(UserWarning, match="single labelled row"):
+        clf = make().fit(X, some)
+    assert np.isfinite(clf.predict_proba(X)).all()
+
+
+def test_without_unlabelled_weight_it_is_an_svm():
+    """At C* = 0 and with enough iterations the boundary is that of scikit-learn's SVC."""
+    X, y = make_moons(2200, noise=0.2, random_state=0)
+    labelled, points = X[:200], X[200:]
+    some = np.r_[y[:200], np.full(2000, -1)]
+    svc = SVC(C=1.0, gamma=1.0).fit(labelled, y[:200])
+    clf = S3VMClassifier(
+        TSG(max_iter=600, n_features=256), C=1.0, gamma=1.0, unlabeled_weight=0, probability=False, random_state=0
+    ).fit(X, some)
+    assert np.mean(clf.predict(points) == svc.predict(points)) >= 0.98
+
+
+def test_unlabelled_rows_are_used(moons):
+    X, _, some = moons
+    ignored, used = (make(unlabeled_weight=w).fit(X, some).decision_function(X) for w in (0, 1.0))
+    assert np.abs(ignored - used).max() > 0.05
+    # The loss on unlabelled rows asks for scores away from 0.
+    assert np.mean(np.abs(used) < 0.3) < np.mean(np.abs(ignored) < 0.3)
+
+
+def test_paper_switch(moons):
+    X, _, some = moons
+    printed = TSG.as_printed(max_iter=20, n_features=32, batch_size=32, step=Constant(eta=20))
+    clf = make(solver=printed, unlabeled_weight="paper").fit(X, some)
+    np.testing.assert_array_equal(clf.model_.intercept, [0.0])
+    other = make(solver=printed, unlabeled_weight=40 / 260).fit(X, some)
+    np.testing.assert_array_equal(clf.decision_function(X), other.decision_function(X))
+
+
+def test_class_prior_moves_the_boundary(moons):
+    X, _, some = moons
+    shares = [
+        make(unlabeled_weight=1.0, class_prior=prior).fit(X, some).predict(X).mean()
+        for prior in ([0.8, 0.2], [0.2, 0.8])
+    ]
+    assert shares[0] + 0.1 < shares[1]
+
+
+def test_class_weight_and_sample_weight(moons):
+    X, _, some = moons
+    # The same costs. What else counts rows by their weight, the prior and the spread of X, is given.
+    given = {"class_prior": [0.5, 0.5], "gamma": 1.0}
+    weighted = make(class_weight={0: 3.0, 1: 1.0}, **given).fit(X, some)
+    rows = make(**given).fit(X, some, sample_weight=np.where(some == 0, 3.0, 1.0))
+    np.testing.assert_allclose(weighted.decision_function(X), rows.decision_function(X), rtol=1e-4, atol=1e-5)
+    balanced = make(class_weight="balanced").fit(X, some)
+    assert np.isfinite(balanced.decision_function(X)).all()
+
+
+def test_history(moons):
+    X, _, some = moons
+    history = make().fit(X, some).history_
+    assert set(history) == {"iteration", "step", "labelled_loss", "unlabelled_loss", "positive_share"}
+    assert all(len(values) == 20 for values in history.values())
+    assert history["labelled_loss"][-5:].mean() < history["labelled_loss"][0]
+    np.testing.assert_array_equal(pd.DataFrame(history)["iteration"], np.arange(1, 21))
+
+
+def test_transduction(moons):
+    X, _, some = moons
+    clf = make().fit(X, some)
+    np.testing.assert_array_equal(clf.transduction_[:40], some[:40])
+    np.testing.assert_array_equal(clf.transduction_[40:], clf.predict(X[40:]))
+    loaded = pickle.loads(pickle.dumps(make().fit(X, some)))
+    with pytest.raises(AttributeError, match="training rows"):
+        _ = loaded.transduction_
+
+
+def test_refitting_forgets_the_transduction(moons):
+    X, _, some = moons
+    clf = make().fit(X, some)
+    assert len(clf.transduction_) == 300
+    clf.fit(X[:100], some[:100])
+    assert len(clf.transduction_) == 100
+
+
+def test_warm_start_goes_on(moons):
+    X, _, some = moons
+    whole = make(solver=TSG(max_iter=20, n_features=32, batch_size=32, ramp=0)).fit(X, some)
+    half = make(solver=TSG(max_iter=10, n_features=32, batch_size=32, ramp=0), warm_start=True)
+    half.fit(X, some).fit(X, some)
+    assert half.n_iter_ == 20
+    np.testing.assert_allclose(half.decision_function(X), whole.decision_function(X), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="same classes"):
+        half.fit(X, np.where(some == 1, 2, some))
+    with pytest.raises(ValueError, match="3 features"):
+        half.fit(np.c_[X, X[:, 0]], some)
+
+
+def test_other_losses_and_kernels(moons):
+    X, y, some = moons
+    for settings in [{"loss": Exponential(s=3)}, {"kernel": Matern(2.0, nu=2.5)}, {"kernel": "laplacian"}]:
+        assert S3VMClassifier(C=10, random_state=0, **settings).fit(X, some).score(X, y) > 0.8
+
+
+# Labels of any kind
+
+
+@pytest.mark.parametrize(
+    ("encode", "unlabeled"),
+    [
+        (lambda y: y, -1),
+        (lambda y: y.astype(float), -1),
+        (lambda y: np.where(y == -1, np.nan, y), None),
+        (lambda y: np.where(y == -1, 99, y), 99),
+        (lambda y: np.array(["no", "yes", "-1"])[y], -1),
+        (lambda y: np.array(["no", "yes", -1], dtype=object)[y], -1),
+        (lambda y: np.array(["no", "yes", None], dtype=object)[y], None),
+        (lambda y: np.array(["no", "yes", "?"])[y], "?"),
+        (lambda y: np.where(y == -1, np.nan, 2 * y - 1), None),
+        (lambda y: y.tolist(), -1),
+        (lambda y: pd.Series(y), -1),
+        (lambda y: pd.Series(np.array(["no", "yes", None], dtype=object)[y], dtype="string"), None),
+        (lambda y: pd.Series(np.array(["no", "yes", None], dtype=object)[y], dtype="category"), None),
+        (lambda y: pl.Series(["no" if v == 0 else "yes" if v == 1 else None for v in y]), None),
+        (lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64"), None),
+        (lambda y: np.where(y == -1, 2, y == 1), 2),
+    ],
+)
+def test_labels_of_any_kind(moons, encode, unlabeled):
+    X, _, some = moons
+    expected = make().fit(X, some).predict(X)
+    labels = encode(some)
+    clf = make(unlabeled=unlabeled).fit(X, labels)
+    np.testing.assert_array_equal(clf.predict(X) == clf.classes_[1], expected == 1)
+    np.testing.assert_array_equal(clf.classes_[expected][40:], clf.transduction_[40:])
+
+
+def test_rows_of_any_kind(moons):
+    X, _, some = moons
+    X = np.round(X * 64).astype(np.int16)
+    expected = make().fit(X.astype(np.float64), some).decision_function(X.astype(np.float64))
+    mapped = np.asfortranarray(X.astype(np.float32))
+    mapped.flags.writeable = False
+    for rows in [
+        X,
+        X.astype(np.float16),
+        X.astype(np.float32),
+        X.astype(">f8"),
+        np.asfortranarray(X.astype(np.float64)),
+        np.repeat(X, 2, axis=0)[::2],
+        np.c_[X, X].astype(float)[:, :2],
+        mapped,
+        X.tolist(),
+        pd.DataFrame(X),
+        pl.DataFrame(X),
+        sparse.csr_matrix(X.astype(float)),
+        sparse.csc_array(X.astype(float)),
+    ]:
+        before = copy.deepcopy(rows)
+        result = make().fit(rows, some).decision_function(rows)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+        if isinstance(rows, np.ndarray):
+            assert rows.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_feature_names(moons, frame):
+    X, _, some = moons
+    rows = frame({"left": X[:, 0], "right": X[:, 1]})
+    clf = make().fit(rows, some)
+    np.testing.assert_array_equal(clf.feature_names_in_, ["left", "right"])
+    assert clf.n_features_in_ == 2
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(rows[["right", "left"]])
+
+
+# The same answer every time
+
+
+def test_same_seed_same_model(moons):
+    X, _, some = moons
+    first = make(n_jobs=1).fit(X, some)
+    for n_jobs in (1, 2, 3, 8):
+        again = make(n_jobs=n_jobs).fit(X, some)
+        np.testing.assert_array_equal(again.model_.coefficients, first.model_.coefficients)
+        np.testing.assert_array_equal(again.decision_function(X), first.decision_function(X))
+        np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
+    other = make(random_state=1).fit(X, some)
+    assert not np.array_equal(other.model_.coefficients, first.model_.coefficients)
+    big = make(random_state=2**40).fit(X, some)
+    assert not np.array_equal(big.model_.coefficients, make(random_state=2**41).fit(X, some).model_.coefficients)
+
+
+def test_a_row_is_scored_alone(moons):
+    X, _, some = moons
+    clf = make().fit(X, some)
+    scores = clf.decision_function(X)
+    np.testing.assert_array_equal([clf.decision_function(x[None])[0] for x in X[:20]], scores[:20])
+
+
+def test_pickle_keeps_the_model_and_not_the_rows(moons):
+    X, _, some = moons
+    clf = make().fit(np.tile(X, (100, 1)), np.tile(some, 100))
+    stored = pickle.dumps(clf)
+    assert len(stored) < 2_000_000
+    np.testing.assert_array_equal(pickle.loads(stored).decision_function(X), clf.decision_function(X))
+
+
+def test_scikit_learn_tools(moons):
+    X, _, some = moons
+    pipeline = make_pipeline(StandardScaler(), make())
+    scores = cross_val_score(pipeline, X, some, cv=LabeledKFold(4))
+    assert scores.shape == (4,)
+    assert scores.mean() > 0.7
+    search = GridSearchCV(make(), {"C": [0.1, 10.0], "solver": [FEW]}, cv=LabeledKFold(3, shuffle=True, random_state=0))
+    search.fit(X, some)
+    assert search.best_params_["C"] == 10.0
+
+
+def test_labelled_folds(moons):
+    X, _, some = moons
+    tested = []
+    for train, test in LabeledKFold(5).split(X, some):
+        assert np.all(some[test] != -1)
+        assert np.sum(some[train] == -1) == 260
+        assert not set(train) & set(test)
+        tested.extend(test)
+    assert sorted(tested) == list(range(40))
+
+
+# Interrupted
+
+
+def test_ctrl_c_keeps_the_model(moons, monkeypatch):
+    X, _, some = moons
+    run = TSG.run
+
+    def interrupted(self, problem, backend, state=None):
+        for later in run(self, problem, backend, state):
+            yield later
+            if later.iteration == 7:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(TSG, "run", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after 7 of 20 iterations"):
+        clf = make().fit(X, some)
+    assert clf.n_iter_ == 7
+    assert np.isfinite(clf.predict_proba(X)).all()
+
+
+def test_ctrl_c_before_anything_was_learnt(moons, monkeypatch):
+    X, _, some = moons
+
+    def interrupted(self, problem, backend, state=None):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(TSG, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make().fit(X, some)
+
+
+def test_progress(moons, capsys):
+    X, _, some = moons
+    make(verbose=1).fit(X, some)
+    shown = capsys.readouterr().err
+    assert "20/20" in shown
+    assert "labelled loss" in shown
+    make().fit(X, some)
+    assert capsys.readouterr().err == ""
+
+
+# Bad input
+
+
+def bad(X=None, y=None, **settings):
+    return X, y, settings
+
+
+GOOD_X = np.random.RandomState(0).normal(size=(20, 2))
+GOOD_Y = np.r_[[0, 1] * 4, [-1] * 12]
+BAD = {
+    "NaN": (bad(np.where(GOOD_X > 1, np.nan, GOOD_X)), "contains NaN"),
+    "infinity": (bad(np.where(GOOD_X > 1, np.inf, GOOD_X)), "infinity"),
+    "zero rows": (bad(GOOD_X[:0], GOOD_Y[:0]), r"0 sample"),
+    "zero columns": (bad(GOOD_X[:, :0]), r"0 feature"),
+    "one dimension": (bad(GOOD_X[:, 0]), "Reshape your data"),
+    "complex": (bad(GOOD_X * 1j), "Complex data"),
+    "text": (bad(np.full((20, 2), "a")), "could not convert string"),
+    "length": (bad(y=GOOD_Y[:-1]), r"inconsistent numbers of samples: \[20, 19\]"),
+    "no labelled rows": (bad(y=np.full(20, -1)), "no labelled rows.*each class"),
+    "one class": (bad(y=np.where(GOOD_Y == 1, -1, GOOD_Y)), "at least two classes, got 1 class.*label some rows"),
+    "ambiguous": (bad(y=np.where(GOOD_Y == 1, 1, -1)), "ambiguous.*recode.*unlabeled=None"),
+    "ambiguous text": (bad(y=np.where(GOOD_Y == 1, "1", "-1")), "ambiguous.*recode"),
+    "missing labels": (bad(y=np.where(GOOD_Y == -1, np.nan, GOOD_Y)), "contains NaN.*unlabeled=None"),
+    "missing objects": (bad(y=np.array(["a", "b", None] * 6 + ["a", "b"], dtype=object)), "set unlabeled=None"),
+    "infinite label": (bad(y=np.where(GOOD_Y == 0, np.inf, GOOD_Y)), "infinity"),
+    "continuous": (bad(y=GOOD_X[:, 0]), "Unknown label type"),
+    "no y": (bad(y="none"), "requires y"),
+    "C zero": (bad(C=0), "C=0.*above 0"),
+    "C text": (bad(C="1"), "C='1'"),
+    "weight negative": (bad(unlabeled_weight=-1), "unlabeled_weight=-1.*at least 0"),
+    "weight unknown": (bad(unlabeled_weight="much"), "unlabeled_weight='much'"),
+    "kernel": (bad(kernel="gauss"), "kernel='gauss'.*'rbf'"),
+    "gamma": (bad(gamma=-1), "gamma=-1"),
+    "loss": (bad(loss="hinge"), "loss='hinge'.*'hat'"),
+    "labelled loss": (bad(labeled_loss="hat"), "labeled_loss='hat'.*'hinge'"),
+    "solver": (bad(solver="sgd"), "solver='sgd'.*'tsg'"),
+    "backend": (bad(backend="tpu"), "backend='tpu'.*'cpu'"),
+    "dtype": (bad(dtype="float16"), "dtype='float16'"),
+    "prior length": (bad(class_prior=[0.2, 0.3, 0.5]), "class_prior.*2 classes"),
+    "prior sum": (bad(class_prior=[0.2, 0.3]), "add up to 1"),
+    "too large": (bad(GOOD_X * 1e35), "too large for float32.*standardise"),
+    "negative sample weight": (bad(sample_weight=-np.ones(20)), "Negative values"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    (X, y, settings), words = BAD[case]
+    X = GOOD_X if X is None else X
+    y = GOOD_Y if y is None else None if isinstance(y, str) else y
+    fit_settings = {"sample_weight": settings.pop("sample_weight")} if "sample_weight" in settings else {}
+    with pytest.raises(ValueError, match=re.compile(words, re.DOTALL)):
+        make(**settings).fit(X, y, **fit_settings)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (GOOD_X[:, :1], "1 features, but S3VMClassifier is expecting 2"),
+        (np.full((3, 2), np.nan), "contains NaN"),
+        (np.full((3, 2), 1e35), "too large"),
+        (GOOD_X[:0], "0 sample"),
+    ],
+)
+def test_bad_input_to_predict(rows, words):
+    clf = make().fit(GOOD_X, GOOD_Y)
+    with pytest.raises(ValueError, match=words):
+        clf.predict(rows)
+
+
+def test_rows_too_large_for_a_polynomial():
+    clf = make(kernel="poly").fit(GOOD_X, GOOD_Y)
+    with pytest.raises(ValueError, match="too large for this kernel"):
+        clf.predict(np.full((3, 2), 1e25))
+
+
+def test_no_unlabelled_rows_is_a_plain_svm(moons):
+    X, y, _ = moons
+    with pytest.warns(UserWarning, match=r"no unlabelled rows.*plain SVM.*-1"):
+        clf = S3VMClassifier(C=10, gamma=2.0, random_state=0).fit(X, y)
+    assert clf.score(X, y) > 0.95
+    np.testing.assert_array_equal(clf.transduction_, y)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "matern", "poly"])
+@pytest.mark.parametrize(
+    "X",
+    [
+        GOOD_X * 1e30 / 4,
+        GOOD_X * 1e-30,
+        np.zeros((20, 2)),
+        np.tile(GOOD_X[:1], (20, 1)),
+        np.c_[GOOD_X, np.full(20, 1e20)],
+    ],
+    ids=["huge", "tiny", "zero", "equal", "constant column"],
+)
+def test_extreme_rows_give_finite_scores_or_an_error(kernel, X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scores = make(kernel=kernel).fit(X, GOOD_Y).decision_function(X)
+        except ValueError as caught:
+            scores, message = np.zeros(1), str(caught)
+        else:
+            message = ""
+    assert np.isfinite(scores).all()
+    assert message == "" or re.search("scale|large|standardise", message)
+
+
+# Cost
+
+
+def in_a_new_process(code):
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_import_is_light():
+    assert (
+        in_a_new_process("import s3vm, sys; print({'torch', 'dask', 'triton', 'numba'} & set(sys.modules))") == "set()"
+    )
+
+
+def test_memory_is_the_data_and_a_chunk():
+    """100,000 x 28 rows with default settings, 200 of them labelled: peak below the data plus 500 MB."""
+    peak = in_a_new_process(
+        """
+import resource, warnings
+import numpy as np
+from s3vm import S3VMClassifier
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+rng = np.random.default_rng(0)
+X = rng.normal(size=(100_000, 28))
+y = np.where(np.arange(len(X)) < 200, (X[:, 0] > 0).astype(int), -1)
+S3VMClassifier(random_state=0).fit(X[:300], y[:300])
+before = peak()
+clf = S3VMClassifier(random_state=0).fit(X, y)
+clf.predict(X[:2000])
+print(peak() - before)
+"""
+    )
+    assert float(peak) < 500

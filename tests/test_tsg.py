@@ -1,0 +1,281 @@
+"""TSG against the literal Algorithm 1, and the contract that every solver keeps."""
+
+from collections import deque
+from functools import cache
+
+import numpy as np
+import pytest
+
+import literal
+from s3vm.backends import BACKENDS, backend
+from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+from s3vm.losses import UNLABELLED_LOSSES, Hinge
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+from s3vm.solvers import SOLVERS, TSG, Constant, Decaying, Theorem
+from s3vm.solvers.steps import step
+from s3vm.sources import ArraySource
+
+T, M, BATCH = 50, 16, 8
+KERNELS = {
+    ("rbf", 0.7): RBF(0.7),
+    ("laplacian", 0.4): Laplacian(0.4),
+    ("matern", 0.5, 1.5): Matern(0.5, nu=1.5),
+    ("poly", 0.3, 2, 1.0): Polynomial(0.3, degree=2, coef0=1.0),
+}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+
+
+@cache
+def rows(n_labelled=6, n_unlabelled=30):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_labelled + n_unlabelled, 3))
+    y = np.where(X[:n_labelled, 0] + 0.1 * rng.normal(size=n_labelled) > 0, 1.0, -1.0)
+    y[:2] = [1.0, -1.0]
+    # What float32 cannot hold would be a difference in the data, not in the algorithm.
+    return X.astype(np.float32).astype(np.float64), y
+
+
+def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1):
+    X, y = rows(n_labelled)
+    targets = np.column_stack([y if k % 2 == 0 else -y for k in range(columns)])
+    return Problem(
+        labelled=X[:n_labelled].astype(dtype),
+        targets=targets,
+        costs=np.full(targets.shape, C / n_labelled),
+        unlabelled=ArraySource(X, np.arange(n_labelled, len(X)), dtype),
+        unlabelled_cost=np.full(columns, C_star),
+        prior=(targets > 0).mean(axis=0),
+        kernel=kernel,
+        labelled_loss=Hinge(),
+        unlabelled_loss=UNLABELLED_LOSSES[loss](),
+        seed=5,
+    )
+
+
+def last(states):
+    return deque(states, maxlen=1)[0]
+
+
+@cache
+def literal_coefficients(kernel, loss, n_labelled):
+    X, y = rows(n_labelled)
+    labelled = [(tuple(x), target) for x, target in zip(X[:n_labelled].tolist(), y.tolist())]
+    unlabelled = [tuple(x) for x in X[n_labelled:].tolist()]
+    alphas = literal.train(
+        labelled,
+        unlabelled,
+        T=T,
+        m=M,
+        batch=BATCH,
+        gamma=lambda i: 1 / (2 + i),
+        C=12.0,
+        C_star=5.0,
+        kernel=kernel,
+        loss=loss,
+        seed=5,
+    )
+    x = X[-1].tolist()
+    return np.array(alphas), literal.predict(x, alphas, kernel, 5, M)
+
+
+PRINTED = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
+    expected, score = literal_coefficients(kernel, loss, 6)
+    engine = backend(name, dtype)
+    model = last(PRINTED.run(make_problem(KERNELS[kernel], loss, dtype), engine)).model()
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(model.coefficients[:, :, 0] / size, expected / size, rtol=0, atol=TOLERANCE[dtype])
+    X, _ = rows()
+    # Algorithm 2.
+    assert model.decision(X[-1:].astype(dtype), engine)[0, 0] == pytest.approx(score, rel=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("n_labelled", [BATCH, BATCH + 1, 20])
+@pytest.mark.parametrize("look_ahead", [1, 16])
+def test_equals_the_literal_algorithm_when_labelled_rows_are_drawn(n_labelled, look_ahead):
+    """With `look_ahead=1` and more than a batch of labelled rows, those are drawn into the pool instead of staying."""
+    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled)
+    solver = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1), look_ahead=look_ahead)
+    model = last(solver.run(make_problem(RBF(0.7), "hat", n_labelled=n_labelled), backend("cpu", "float64"))).model()
+    np.testing.assert_allclose(model.coefficients[:, :, 0], expected, rtol=1e-10, atol=1e-13)
+
+
+# The contract: whatever is registered is tested here, in every combination.
+
+
+def settings(solver):
+    return {"max_iter": 20, "batch_size": BATCH, "n_features": M}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
+@pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_contract(solver, loss, kernel, name, dtype):
+    chosen = SOLVERS[solver](**settings(solver))
+    problem = make_problem(kernel, loss, dtype, columns=2)
+    engine = backend(name, dtype)
+    X, _ = rows()
+    points = X.astype(dtype)
+    states = list(chosen.run(problem, engine))
+    assert [state.iteration for state in states] == list(range(1, chosen.iterations(problem) + 1))
+    scores = states[-1].model().decision(points, engine)
+    assert scores.shape == (len(X), 2)
+    assert all(np.isfinite(value) for state in states for value in state.record.values())
+
+    exact = make_problem(kernel, loss, "float64", columns=2)
+    oracle = last(chosen.run(exact, backend("reference", "float64"))).model()
+    expected = oracle.decision(X, backend("reference", "float64"))
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(scores / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
+
+    again = last(chosen.run(problem, engine)).model()
+    np.testing.assert_array_equal(again.coefficients, states[-1].model().coefficients)
+    for stop in (1, len(states) // 2, len(states) - 1):
+        resumed = last(chosen.run(problem, engine, states[stop - 1])).model()
+        np.testing.assert_array_equal(resumed.coefficients, again.coefficients)
+        np.testing.assert_array_equal(resumed.intercept, again.intercept)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_state_never_changes(solver):
+    chosen = SOLVERS[solver](**settings(solver))
+    seen = []
+    states = []
+    for state in chosen.run(make_problem(RBF(0.7), "hat"), backend("cpu", "float64")):
+        states.append(state)
+        seen.append(state.model().coefficients.copy())
+    for state, coefficients in zip(states, seen):
+        np.testing.assert_array_equal(state.model().coefficients, coefficients)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_columns_are_independent(solver):
+    """Two columns of one run are the two runs of one column."""
+    chosen = SOLVERS[solver](**settings(solver), step=Decaying(t0=1))
+    engine = backend("cpu", "float64")
+    both = make_problem(RBF(0.7), "hat", columns=2)
+    both.costs[:, 1] *= 0.5
+    both.costs[0, 1] = 0.0
+    both.unlabelled_cost[1] *= 3
+    model = last(chosen.run(both, engine)).model()
+    X, _ = rows()
+    for k in (0, 1):
+        alone = make_problem(RBF(0.7), "hat", columns=1)
+        alone.targets[:], alone.costs[:] = both.targets[:, [k]], both.costs[:, [k]]
+        alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
+        single = last(chosen.run(alone, engine)).model().decision(X, engine)
+        np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
+
+
+# What is TSG's own.
+
+
+def test_looking_ahead_changes_nothing():
+    problem = make_problem(RBF(0.7), "hat")
+    engine = backend("cpu", "float64")
+    results = [
+        last(TSG(max_iter=37, n_features=M, batch_size=4, look_ahead=k).run(problem, engine)).model()
+        for k in (1, 5, 16, 64)
+    ]
+    for model in results[1:]:
+        np.testing.assert_allclose(model.coefficients, results[0].coefficients, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(model.intercept, results[0].intercept, rtol=1e-9)
+
+
+def test_balance_holds_the_mean_output():
+    problem = make_problem(RBF(0.7), "hat", columns=2)
+    problem.prior[:] = [0.9, 0.2]
+    engine = backend("cpu", "float64")
+    solver = TSG(max_iter=30, n_features=M, batch_size=BATCH, n_reference=1000)
+    model = last(solver.run(problem, engine)).model()
+    reference = problem.unlabelled.batch(problem.seed, Stream.REFERENCE, 1, problem.unlabelled.n_rows)
+    np.testing.assert_allclose(model.decision(reference, engine).mean(axis=0), [0.8, -0.6], atol=1e-12)
+
+
+def test_as_printed_has_no_intercept():
+    model = last(PRINTED.run(make_problem(RBF(0.7), "hat"), backend("cpu"))).model()
+    np.testing.assert_array_equal(model.intercept, [0.0])
+
+
+def test_the_intercept_alone_is_a_constant_feature():
+    """Without balance the intercept is what the kernel k + 1 would add: checked on rows where k says nothing."""
+    problem = make_problem(RBF(1e9), "hat", C_star=0.0, n_labelled=6)
+    X, y = rows()
+    engine = backend("cpu", "float64")
+    solver = TSG(max_iter=40, n_features=M, batch_size=BATCH, balance=False, step=Decaying(t0=1))
+    model = last(solver.run(problem, engine)).model()
+    b, scores = 0.0, np.zeros(6)
+    for t, state in enumerate(solver.run(problem, engine)):
+        gradient = 12.0 / 6 * np.where(y * (scores + b) < 1, -y, 0.0).sum()
+        gamma = 1 / (2 + t)
+        b = (1 - gamma) * b - gamma * gradient
+        scores = state.model().decision(X[:6], engine)[:, 0] - state.model().intercept[0]
+    assert model.intercept[0] == pytest.approx(b)
+
+
+def test_a_step_of_one_forgets():
+    problem = make_problem(RBF(0.7), "hat")
+    solver = TSG.as_printed(max_iter=5, n_features=M, batch_size=BATCH, step=Constant(eta=1))
+    coefficients = last(solver.run(problem, backend("cpu", "float64"))).model().coefficients
+    assert np.all(coefficients[:-1] == 0)
+    assert np.any(coefficients[-1] != 0)
+
+
+def test_shrinking_does_not_underflow():
+    problem = make_problem(RBF(0.7), "hat")
+    solver = TSG.as_printed(max_iter=300, n_features=2, batch_size=2, step=Constant(eta=2))
+    coefficients = last(solver.run(problem, backend("cpu", "float32"))).model().coefficients
+    assert np.isfinite(coefficients).all()
+    assert np.any(coefficients[-10:] != 0)
+
+
+def test_steps():
+    assert Constant(eta=50).size(3, 100, 7.0) == 1 / 50
+    assert Theorem(theta=2).size(3, 16, 7.0) == 2 / 8
+    assert Theorem(theta=1e9).size(3, 16, 7.0) == 1
+    assert Decaying(t0=4).size(3, 100, 7.0) == 1 / 8
+    assert Decaying().size(3, 100, 70.0) == 1 / 11
+    assert step("theorem") == Theorem()
+    with pytest.raises(ValueError, match=r"step='fast'.*'decaying'"):
+        step("fast")
+
+
+def test_passes():
+    problem = make_problem(RBF(0.7), "hat")
+    assert TSG(passes=2, batch_size=8).iterations(problem) == 8
+    assert TSG(passes=0.1, batch_size=8).iterations(problem) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_iter": 0},
+        {"batch_size": 2.5},
+        {"n_features": "many"},
+        {"n_features": 0},
+        {"passes": 0},
+        {"ramp": 2},
+        {"look_ahead": 0},
+        {"n_reference": -1},
+        {"step": "fast"},
+    ],
+    ids=str,
+)
+def test_settings_are_checked(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TSG(**wrong)
+
+
+@pytest.mark.parametrize("make", [lambda: Constant(eta=0.5), lambda: Theorem(theta=0), lambda: Decaying(t0=-1)])
+def test_step_settings_are_checked(make):
+    with pytest.raises(ValueError, match="needs"):
+        make()
