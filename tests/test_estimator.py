@@ -68,18 +68,18 @@ def test_multiclass(flowers):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities(n_classes):
-    X, y = make_blobs(600, centers=n_classes, cluster_std=3.0, random_state=0)
+    X, y = make_blobs(1600, centers=n_classes, cluster_std=3.0, random_state=4)
     X = StandardScaler().fit_transform(X)
     some = y.copy()
-    some[150:] = -1
+    some[300:] = -1
     clf = S3VMClassifier(C=1, random_state=0).fit(X, some)
     proba = clf.predict_proba(X)
-    assert proba.shape == (600, n_classes)
+    assert proba.shape == (1600, n_classes)
     np.testing.assert_allclose(proba.sum(axis=1), 1)
     np.testing.assert_array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(X))
-    sure = proba[150:].max(axis=1)
-    right = clf.predict(X[150:]) == y[150:]
-    assert abs(sure.mean() - right.mean()) < 0.08, "stated and real accuracy"
+    sure = proba[300:].max(axis=1)
+    right = clf.predict(X[300:]) == y[300:]
+    assert abs(sure.mean() - right.mean()) < 0.05, "stated and real accuracy"
 
 
 def test_probabilities_of_separated_classes_are_not_certainties():
