@@ -46,9 +46,7 @@ def main() -> None:
                 if (n_labelled, draw) == (LABELS[1], 0):
                     example = (X[~labelled], y[~labelled], predicted if k == 0 else example[2], predicted)
         error, second = errors[:, i].mean(axis=1), seconds[:, i].mean(axis=1)
-        print(
-            f"{n_labelled:6d}   {error[0]:5.1%}   {second[0]:7.3f}      {error[1]:6.1%}   {second[1]:7.3f}"
-        )
+        print(f"{n_labelled:6d}   {error[0]:5.1%}   {second[0]:7.3f}      {error[1]:6.1%}   {second[1]:7.3f}")
     draw_picture(errors, example)
     print(f"\nPicture: {PICTURE.resolve()}")
 
@@ -82,8 +80,7 @@ def draw_picture(errors: np.ndarray, example: tuple) -> None:
     gained = np.flatnonzero((supervised != truth) & (semi == truth))
     lost = np.flatnonzero((supervised == truth) & (semi != truth))
     right.suptitle(
-        f"{LABELS[1]} labels: {len(gained)} digits the SVM read wrongly and s3vm reads rightly "
-        f"({len(lost)} the other way round)",
+        f"{LABELS[1]} labels: s3vm corrects {len(gained)} digits of the SVM's and spoils {len(lost)}",
         fontsize=10,
     )
     for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[gained, [-1] * 18][:18], strict=True):
