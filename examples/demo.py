@@ -19,6 +19,7 @@ from s3vm import S3VMClassifier
 LABELS = (20, 40, 80, 160)
 DRAWS = 5
 C = 10.0
+EXAMPLE = (40, 0)
 PICTURE = Path("demo.png")
 
 
@@ -33,18 +34,16 @@ def main() -> None:
     for i, n_labelled in enumerate(LABELS):
         for draw in range(DRAWS):
             labelled = draw_labels(y, n_labelled, draw)
-            some = np.where(labelled, y, -1)
-            for k, model in enumerate([SVC(C=C), S3VMClassifier(C=C, random_state=draw)]):
-                start = time.perf_counter()
-                if k == 0:
-                    model.fit(X[labelled], y[labelled])
-                else:
-                    model.fit(X, some)
-                seconds[k, i, draw] = time.perf_counter() - start
-                predicted = model.predict(X[~labelled])
-                errors[k, i, draw] = np.mean(predicted != y[~labelled])
-                if (n_labelled, draw) == (LABELS[1], 0):
-                    example = (X[~labelled], y[~labelled], predicted if k == 0 else example[2], predicted)
+            supervised, semi = SVC(C=C), S3VMClassifier(C=C, random_state=draw)
+            start = time.perf_counter()
+            supervised.fit(X[labelled], y[labelled])
+            between = time.perf_counter()
+            semi.fit(X, np.where(labelled, y, -1))
+            seconds[:, i, draw] = between - start, time.perf_counter() - between
+            predicted = [model.predict(X[~labelled]) for model in (supervised, semi)]
+            errors[:, i, draw] = [np.mean(guess != y[~labelled]) for guess in predicted]
+            if (n_labelled, draw) == EXAMPLE:
+                example = (X[~labelled], y[~labelled], *predicted)
         error, second = errors[:, i].mean(axis=1), seconds[:, i].mean(axis=1)
         print(f"{n_labelled:6d}   {error[0]:5.1%}   {second[0]:7.3f}      {error[1]:6.1%}   {second[1]:7.3f}")
     draw_picture(errors, example)
@@ -80,7 +79,7 @@ def draw_picture(errors: np.ndarray, example: tuple) -> None:
     gained = np.flatnonzero((supervised != truth) & (semi == truth))
     lost = np.flatnonzero((supervised == truth) & (semi != truth))
     right.suptitle(
-        f"{LABELS[1]} labels: s3vm corrects {len(gained)} digits of the SVM's and spoils {len(lost)}",
+        f"{EXAMPLE[0]} labels: s3vm corrects {len(gained)} digits of the SVM's and spoils {len(lost)}",
         fontsize=10,
     )
     for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[gained, [-1] * 18][:18], strict=True):
