@@ -269,7 +269,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
         that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
         """
-        return self._calibrator.predict_proba(self._scores(X))
+        scores = self._scores(X)
+        return self._calibrator.predict_proba(scores)
 
     @property
     def transduction_(self) -> Array:
