@@ -45,7 +45,7 @@ def index(seed, stream, block, row, n):
 def frequency(kernel, seed, block, j, d):
     """omega_j and b_j of a block: the law of the kernel's random features. `kernel` is (name, gamma, ...)."""
     name, gamma = kernel[:2]
-    if name == "rbf":
+    if name in ("rbf", "rbf pairs"):
         omega = [math.sqrt(2 * gamma) * normal(seed, "frequency", block, j, c) for c in range(d)]
     elif name == "matern":
         degrees = round(2 * kernel[2])
@@ -72,6 +72,10 @@ def feature(kernel, seed, block, j, x, m):
             sign = signs(seed, block, j * degree + q, d + 1)
             product *= math.sqrt(gamma) * sum(s * v for s, v in zip(sign, x)) + math.sqrt(coef0) * sign[d]
         return product / math.sqrt(m)
+    if kernel[0] == "rbf pairs":
+        omega, _ = frequency(kernel, seed, block, j % (m // 2), d)
+        wave = math.cos if j < m // 2 else math.sin
+        return math.sqrt(2 / m) * wave(sum(w * v for w, v in zip(omega, x)))
     omega, b = frequency(kernel, seed, block, j, d)
     return math.sqrt(2 / m) * math.cos(sum(w * v for w, v in zip(omega, x)) + b)
 

@@ -5,15 +5,26 @@ import pytest
 from joblib import parallel_config
 from scipy import sparse
 
+from s3vm import philox
 from s3vm.backends import BACKENDS, backend
+from s3vm.backends.cpu import draws
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+from s3vm.philox import Stream
 
-KERNELS = [RBF(0.4), Laplacian(0.1), Matern(0.4, nu=1.5), Polynomial(0.2, degree=3, coef0=1.0)]
+KERNELS = [
+    RBF(0.4),
+    RBF(0.4, features="phase"),
+    Laplacian(0.1),
+    Matern(0.4, nu=1.5),
+    Polynomial(0.2, degree=3, coef0=1.0),
+    Polynomial(0.2, degree=1, coef0=0.0),
+]
 FAST = [name for name in BACKENDS if name != "reference"]
+M = 74
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
-def example(n, d, n_blocks=3, m=21, K=1, seed=0):
+def example(n, d, n_blocks=3, m=M, K=1, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) / np.sqrt(d)
     return X, rng.normal(size=(n_blocks, m, K)), rng.normal(size=(n, K))
@@ -31,15 +42,17 @@ def close(result, expected, dtype):
 def test_verbs_are_the_formula(name, kernel, dtype):
     """Against the sum written out in float64."""
     X, alpha, G = example(37, 5, K=2)
-    features = backend(name, dtype).features(kernel, 3, 21, 5)
+    features = backend(name, dtype).features(kernel, 3, M, 5)
     phi = []
     for block in range(4, 7):
-        weights, offsets = kernel.draw(3, block, 21, 5)
+        weights, offsets = kernel.draw(3, block, M, 5)
         z = X @ weights.T + offsets
-        if kernel.activation == "cosine":
-            phi.append(np.sqrt(2 / 21) * np.cos(2 * np.pi * z))
+        if kernel.activation == "pairs":
+            phi.append(np.sqrt(2 / M) * np.hstack([np.cos(2 * np.pi * z), np.sin(2 * np.pi * z)]))
+        elif kernel.activation == "phase":
+            phi.append(np.sqrt(2 / M) * np.cos(2 * np.pi * z))
         else:
-            phi.append(np.sqrt(1 / 21) * z.reshape(37, 21, 3).prod(axis=2))
+            phi.append(np.sqrt(1 / M) * z.reshape(37, M, -1).prod(axis=2))
     rows = X.astype(dtype)
     close(features.features(5, rows), phi[1], dtype)
     close(features.decision(alpha, rows, first_block=4), sum(p @ a for p, a in zip(phi, alpha)), dtype)
@@ -52,8 +65,8 @@ def test_verbs_are_the_formula(name, kernel, dtype):
 def test_shapes(name, n, d):
     X, alpha, G = example(n, d, K=3)
     X = X.astype(np.float32)
-    fast = backend(name, "float32").features(RBF(0.4), 3, 21, d)
-    slow = backend("reference", "float64").features(RBF(0.4), 3, 21, d)
+    fast = backend(name, "float32").features(RBF(0.4), 3, M, d)
+    slow = backend("reference", "float64").features(RBF(0.4), 3, M, d)
     close(fast.features(1, X), slow.features(1, X), "float32")
     close(fast.decision(alpha, X), slow.decision(alpha, X), "float32")
     close(fast.adjoint(G, X, 3), slow.adjoint(G, X, 3), "float32")
@@ -62,7 +75,7 @@ def test_shapes(name, n, d):
 @pytest.mark.parametrize("name", BACKENDS)
 def test_adjoint_is_the_transpose(name):
     X, alpha, G = example(300, 4, K=2)
-    features = backend(name, "float64").features(RBF(0.4), 3, 21, 4)
+    features = backend(name, "float64").features(RBF(0.4), 3, M, 4)
     left = np.sum(features.decision(alpha, X) * G)
     assert left == pytest.approx(np.sum(features.adjoint(G, X, 3) * alpha), rel=1e-12)
 
@@ -73,10 +86,10 @@ def test_adjoint_is_the_transpose(name):
 def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype):
     X, alpha, G = example(700, 5, n_blocks=11, K=2)
     X = X.astype(dtype)
-    one = backend(name, dtype, n_jobs=1).features(kernel, 3, 21, 5)
+    one = backend(name, dtype, n_jobs=1).features(kernel, 3, M, 5)
     phi, scores, gathered = one.features(2, X), one.decision(alpha, X), one.adjoint(G, X, 11)
     for n_jobs in (2, 3, 8):
-        many = backend(name, dtype, n_jobs=n_jobs).features(kernel, 3, 21, 5)
+        many = backend(name, dtype, n_jobs=n_jobs).features(kernel, 3, M, 5)
         np.testing.assert_array_equal(many.features(2, X), phi)
         np.testing.assert_array_equal(many.decision(alpha, X), scores)
         np.testing.assert_array_equal(many.adjoint(G, X, 11), gathered)
@@ -91,7 +104,7 @@ def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype):
 def test_sparse_rows(name, kernel):
     X, alpha, G = example(300, 6, K=2)
     X = np.where(X > 0.2, X, 0)
-    features = backend(name, "float64").features(kernel, 3, 21, 6)
+    features = backend(name, "float64").features(kernel, 3, M, 6)
     rows = sparse.csr_array(X)
     np.testing.assert_allclose(features.features(1, rows), features.features(1, X), atol=1e-12)
     np.testing.assert_allclose(features.decision(alpha, rows), features.decision(alpha, X), atol=1e-12)
@@ -102,18 +115,52 @@ def test_sparse_rows(name, kernel):
 @pytest.mark.parametrize("size", [1e8, 1e30])
 def test_huge_rows_stay_finite(name, size):
     X, alpha, _ = example(50, 3)
-    scores = backend(name, "float32").features(RBF(1.0), 3, 21, 3).decision(alpha, (size * X).astype(np.float32))
-    assert np.all(np.abs(scores) <= np.abs(alpha).sum() * np.sqrt(2 / 21) * 1.001)
+    scores = backend(name, "float32").features(RBF(1.0), 3, M, 3).decision(alpha, (size * X).astype(np.float32))
+    assert np.all(np.abs(scores) <= np.abs(alpha).sum() * np.sqrt(2 / M) * 1.001)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_no_blocks_and_no_rows(name):
     X, alpha, G = example(5, 3)
-    features = backend(name, "float32").features(RBF(1.0), 3, 21, 3)
+    features = backend(name, "float32").features(RBF(1.0), 3, M, 3)
     rows = X.astype(np.float32)
     np.testing.assert_array_equal(features.decision(alpha[:0], rows), np.zeros((5, 1)))
     assert features.decision(alpha, rows[:0]).shape == (0, 1)
-    np.testing.assert_array_equal(features.adjoint(G[:0], rows[:0], 2), np.zeros((2, 21, 1)))
+    np.testing.assert_array_equal(features.adjoint(G[:0], rows[:0], 2), np.zeros((2, M, 1)))
+
+
+def test_pairs_need_an_even_number():
+    for name in BACKENDS:
+        assert backend(name).features(RBF(1.0), 3, 21, 3).n_features == 22
+        assert backend(name).features(RBF(1.0, features="phase"), 3, 21, 3).n_features == 21
+
+
+@pytest.mark.parametrize("rows", ["dense", "sparse"])
+@pytest.mark.parametrize("cache_bytes", [1, 10_000, 10**9])
+def test_keeping_frequencies_changes_nothing(rows, cache_bytes):
+    X, alpha, G = example(300, 6, n_blocks=40, K=2)
+    X = X.astype(np.float32) if rows == "dense" else sparse.csr_array(X.astype(np.float32))
+    drawn = backend("cpu").features(RBF(0.4), 3, M, 6)
+    kept = backend("cpu", cache_bytes=cache_bytes).features(RBF(0.4), 3, M, 6)
+    for blocks in (1, 40, 7, 40):
+        for first in (0, 3, 60):
+            np.testing.assert_array_equal(
+                kept.decision(alpha[:blocks], X, first_block=first),
+                drawn.decision(alpha[:blocks], X, first_block=first),
+            )
+            np.testing.assert_array_equal(
+                kept.adjoint(G, X, blocks, first_block=first), drawn.adjoint(G, X, blocks, first_block=first)
+            )
+        np.testing.assert_array_equal(kept.features(blocks, X), drawn.features(blocks, X))
+
+
+def test_random_numbers_of_the_cpu_are_those_of_philox():
+    for seed in (0, 5, 2**63 + 7):
+        address = (seed, Stream.FREQUENCY, 9, 333, 29)
+        np.testing.assert_array_equal(draws.uniforms(*address), philox.uniforms(*address))
+        np.testing.assert_allclose(draws.normals(*address), philox.normals(*address), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(draws.cauchy(*address), philox.cauchy(*address), rtol=1e-12)
+        np.testing.assert_allclose(draws.students(*address, 3), philox.students(*address, 3), rtol=1e-9, atol=1e-12)
 
 
 def test_settings_are_checked():

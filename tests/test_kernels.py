@@ -9,6 +9,7 @@ from s3vm.kernels import RBF, Laplacian, Matern, Polynomial, kernel
 
 KERNELS = [
     RBF(gamma=0.3),
+    RBF(gamma=0.3, features="phase"),
     Laplacian(gamma=0.2),
     Matern(gamma=0.3, nu=0.5),
     Matern(gamma=0.3, nu=1.5),
@@ -114,6 +115,21 @@ def test_wrong_widths_are_refused(gamma):
 def test_wrong_settings_are_refused(make):
     with pytest.raises(ValueError, match="needs"):
         make()
+
+
+def test_pairs_have_the_smaller_error(rows):
+    exact = RBF(0.3).gram(rows, rows)
+    errors = []
+    for law in ("phase", "pairs"):
+        features = backend("cpu", np.float64).features(RBF(0.3, features=law), 7, 64, rows.shape[1])
+        blocks = [features.features(block, rows) for block in range(40)]
+        errors.append(np.mean([(phi @ phi.T - exact) ** 2 for phi in blocks]))
+    assert errors[1] < 0.9 * errors[0]
+
+
+def test_unknown_features_are_refused():
+    with pytest.raises(ValueError, match=r"features='sines'.*\"pairs\" or \"phase\""):
+        RBF(features="sines")
 
 
 def test_lookup():

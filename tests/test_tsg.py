@@ -18,9 +18,10 @@ from s3vm.sources import ArraySource
 
 T, M, BATCH = 50, 16, 8
 KERNELS = {
-    ("rbf", 0.7): RBF(0.7),
-    ("laplacian", 0.4): Laplacian(0.4),
-    ("matern", 0.5, 1.5): Matern(0.5, nu=1.5),
+    ("rbf", 0.7): RBF(0.7, features="phase"),
+    ("rbf pairs", 0.7): RBF(0.7),
+    ("laplacian", 0.4): Laplacian(0.4, features="phase"),
+    ("matern", 0.5, 1.5): Matern(0.5, nu=1.5, features="phase"),
     ("poly", 0.3, 2, 1.0): Polynomial(0.3, degree=2, coef0=1.0),
 }
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -103,7 +104,9 @@ def test_equals_the_literal_algorithm_when_labelled_rows_are_drawn(n_labelled, l
     """With `look_ahead=1` and more than a batch of labelled rows, those are drawn into the pool instead of staying."""
     expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled)
     solver = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1), look_ahead=look_ahead)
-    model = last(solver.run(make_problem(RBF(0.7), "hat", n_labelled=n_labelled), backend("cpu", "float64"))).model()
+    model = last(
+        solver.run(make_problem(RBF(0.7, features="phase"), "hat", n_labelled=n_labelled), backend("cpu", "float64"))
+    ).model()
     np.testing.assert_allclose(model.coefficients[:, :, 0], expected, rtol=1e-10, atol=1e-13)
 
 

@@ -73,6 +73,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Where the work is done.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
+    cache_bytes : int, default 256 MiB
+        Memory for random frequencies that are kept during `fit`; others are drawn again when needed. It changes
+        the speed only.
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -126,6 +129,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         warm_start: bool = False,
         backend: str = "auto",
         dtype: str = "float32",
+        cache_bytes: int = 256 << 20,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -144,6 +148,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.warm_start = warm_start
         self.backend = backend
         self.dtype = dtype
+        self.cache_bytes = cache_bytes
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -159,7 +164,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             Factors on C a row; those of unlabelled rows are not used.
         """
         chosen = solver(self.solver)
-        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
+        engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
         before = self._state if self.warm_start and hasattr(self, "_state") else None
         X = self._checked(X, reset=before is None)
         y = as_labels(y)

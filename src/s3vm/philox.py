@@ -108,17 +108,24 @@ def normals(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) 
 
 
 def cauchy(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
-    """Standard Cauchy numbers, by the inverse of their distribution function."""
-    return np.tan(np.pi * (uniforms(seed, stream, block, n_rows, n_columns) - 0.5))
+    """Standard Cauchy numbers."""
+    return cauchy_of(uniforms(seed, stream, block, n_rows, n_columns))
 
 
 def students(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
-    """Rows of the multivariate Student-t law: normal rows, each divided by one chi of its own.
+    """Rows of the multivariate Student-t law, each with a scale of its own from `Stream.SCALE`."""
+    scale = normals(seed, Stream.SCALE, block, n_rows, degrees)
+    return students_of(normals(seed, stream, block, n_rows, n_columns), scale)
 
-    The chi of a row comes from `Stream.SCALE`, so it does not depend on the number of columns.
-    """
-    chi2 = np.sum(normals(seed, Stream.SCALE, block, n_rows, degrees) ** 2, axis=1, keepdims=True)
-    return normals(seed, stream, block, n_rows, n_columns) * np.sqrt(degrees / chi2)
+
+def cauchy_of(uniform: Array) -> Array:
+    """Cauchy numbers from uniform ones, by the inverse of their distribution function."""
+    return np.tan(np.pi * (uniform - 0.5))
+
+
+def students_of(normal: Array, scale: Array) -> Array:
+    """Student-t rows from normal rows, each divided by the root mean square of its row of `scale`."""
+    return normal / np.sqrt(np.mean(scale**2, axis=1, keepdims=True))
 
 
 def signs(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:

@@ -46,15 +46,18 @@ class Backend(Protocol):
 BACKENDS = ("reference", "cpu")
 
 
-def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None) -> Backend:
-    """The backend of that name; ``"auto"`` is the fastest one that is installed."""
+def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache_bytes: int = 0) -> Backend:
+    """The backend of that name; ``"auto"`` is the fastest one that is installed.
+
+    `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time.
+    """
     precision = np.dtype(dtype)
     if precision not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
 
-        return Cpu(precision, n_jobs)
+        return Cpu(precision, n_jobs, cache_bytes)
     if name == "reference":
         from s3vm.backends.reference import Reference
 

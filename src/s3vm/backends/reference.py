@@ -25,14 +25,17 @@ class Reference:
 
 class _ReferenceFeatures:
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, dtype: np.dtype[Any]) -> None:
-        self.n_features = n_features
+        self.n_features = kernel.whole(n_features)
         self._kernel, self._seed, self._n_dims, self._dtype = kernel, seed, n_dims, dtype
 
     def features(self, block: int, X: Rows) -> Array:
         weights, offsets = self._kernel.draw(self._seed, block, self.n_features, self._n_dims)
         z = X @ weights.T.astype(self._dtype) + offsets.astype(self._dtype)
-        if self._kernel.activation == "cosine":
-            phi = np.cos(2 * np.pi * (z - np.rint(z)))
+        angle = 2 * np.pi * (z - np.rint(z))
+        if self._kernel.activation == "pairs":
+            phi = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+        elif self._kernel.activation == "phase":
+            phi = np.cos(angle)
         else:
             phi = z.reshape(len(z), self.n_features, -1).prod(axis=2)
         return phi * self._dtype.type(self._kernel.amplitude / np.sqrt(self.n_features))
