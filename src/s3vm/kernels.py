@@ -107,8 +107,8 @@ class Kernel(ABC):
             variance = _variance(X, row_weight)
             width = self._scale(X.shape[1], variance) if variance > 0 else 1.0
         elif self.gamma == "median":
-            pair = philox.indices(seed, Stream.REFERENCE, 0, 2 * _MEDIAN_PAIRS, X.shape[0])
-            width = self._median(_dense(X[pair[:_MEDIAN_PAIRS]]), _dense(X[pair[_MEDIAN_PAIRS:]])) or 1.0
+            pair = philox.indices(seed, Stream.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
+            width = self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0
         else:
             return self
         if not np.isfinite(width):

@@ -70,17 +70,16 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 def words(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
     """The 32-bit words of rows ``0..n_rows-1`` and columns ``0..n_columns-1`` of a block."""
-    group = np.arange((n_columns + 3) // 4, dtype=np.uint64)[None, :]
+    group = np.arange((n_columns + 3) // 4, dtype=np.uint64)
     row = np.arange(n_rows, dtype=np.uint64)[:, None]
-    lanes = philox4x32(
-        np.broadcast_to(group, (n_rows, group.shape[1])),
-        np.broadcast_to(row, (n_rows, group.shape[1])),
-        np.uint64(block),
-        np.uint64(stream),
-        np.uint64(seed & 0xFFFFFFFF),
-        np.uint64((seed >> 32) & 0xFFFFFFFF),
-    )
+    lanes = _philox(seed, stream, np.uint64(block), row, group)
     return np.stack(lanes, axis=-1).reshape(n_rows, -1)[:, :n_columns]
+
+
+def _philox(seed: int, stream: Stream, block: Array, row: Array, group: Array) -> tuple[Array, ...]:
+    """The four words of each address; blocks, rows and groups of columns are broadcast."""
+    low, high = np.uint64(seed & 0xFFFFFFFF), np.uint64((seed >> 32) & 0xFFFFFFFF)
+    return philox4x32(*np.broadcast_arrays(group, row, block, np.uint64(stream)), low, high)
 
 
 def _uniform(word):
@@ -133,14 +132,14 @@ def signs(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) ->
     return 1.0 - 2.0 * (words(seed, stream, block, n_rows, n_columns) >> np.uint64(31))
 
 
-def indices(seed: int, stream: Stream, block: int, size: int, n: int) -> Array:
-    """`size` numbers drawn with replacement from ``0..n-1``, ``n`` below 2**32.
+def indices(seed: int, stream: Stream, blocks: range, size: int, n: int) -> Array:
+    """For each block, `size` numbers drawn with replacement from ``0..n-1``, ``n`` below 2**32.
 
     Each is ``floor(n * u)`` with a 64-bit ``u`` made of columns 0 and 1 of its row, in integers, so that the
     draw is exact on every device.
     """
     if not 0 < n < 2**32:
         raise ValueError(f"indices are drawn from 1 to 2**32 - 1 rows, not from {n}")
-    word = words(seed, stream, block, size, 2)
-    high, low = word[:, 0], word[:, 1]
+    block, row = np.array(blocks, dtype=np.uint64)[:, None], np.arange(size, dtype=np.uint64)
+    high, low, _, _ = _philox(seed, stream, block, row, np.uint64(0))
     return ((high * np.uint64(n) + ((low * np.uint64(n)) >> _HALF)) >> _HALF).astype(np.intp)

@@ -21,8 +21,8 @@ class Source(Protocol):
     @property
     def n_dims(self) -> int: ...
 
-    def batch(self, seed: int, stream: Stream, step: int, size: int) -> Rows:
-        """`size` rows drawn at random with replacement."""
+    def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+        """For each step, `size` rows drawn at random with replacement; the batches one below the other."""
         ...
 
 
@@ -55,8 +55,8 @@ class ArraySource:
             positions = self._chosen[positions]
         return as_rows(self._X[positions], self._dtype)
 
-    def batch(self, seed: int, stream: Stream, step: int, size: int) -> Rows:
-        return self.take(philox.indices(seed, stream, step, size, self.n_rows))
+    def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+        return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
 
 
 def as_rows(X: Any, dtype: Any) -> Rows:

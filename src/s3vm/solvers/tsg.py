@@ -120,7 +120,7 @@ class TSG:
             gamma = steps.size(t, n_iterations, total_cost)
             ramp = 1.0 if self.ramp == 0 else min(1.0, (t + 1) / (self.ramp * n_iterations))
             at, gradient, record = self._gradient(problem, pool, state, ramp)
-            alpha = -gamma * (features.features(t, rows[at]).T.astype(np.float64) @ gradient)
+            alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
             later = slice(pool.step_size, None)
             scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
             intercept = (1 - gamma) * state.intercept
@@ -172,22 +172,25 @@ class _Pool:
     """
 
     def __init__(self, solver: TSG, problem: Problem, iterations: range) -> None:
-        self._problem, self._first, self._batch_size = problem, iterations.start, solver.batch_size
-        self._keeps_labelled = problem.n_labelled <= solver.look_ahead * solver.batch_size
-        parts: list[Rows] = []
-        for t in iterations:
-            if not self._keeps_labelled:
-                parts.append(problem.labelled[self._draw_labelled(t)])
-            if problem.uses_unlabelled and problem.unlabelled is not None:
-                parts.append(problem.unlabelled.batch(problem.seed, Stream.UNLABELLED, t, solver.batch_size))
-        self.step_size = solver.batch_size * len(parts) // len(iterations)
+        self._first, self._batch_size, self._n_labelled = iterations.start, solver.batch_size, problem.n_labelled
+        self._keeps_labelled = self._n_labelled <= solver.look_ahead * self._batch_size
+        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, problem.n_labelled)
+        drawn: list[Rows] = []
+        if not self._keeps_labelled:
+            drawn.append(problem.labelled[self._labelled.ravel()])
+        if problem.uses_unlabelled and problem.unlabelled is not None:
+            drawn.append(problem.unlabelled.batches(problem.seed, Stream.UNLABELLED, iterations, self._batch_size))
+        self.step_size = len(drawn) * self._batch_size
+        if len(drawn) == 2:
+            by_kind = np.arange(2 * len(iterations) * self._batch_size).reshape(2, len(iterations), -1)
+            drawn = [stack(drawn)[by_kind.swapaxes(0, 1).ravel()]]
         if self._keeps_labelled:
-            parts.append(problem.labelled)
+            drawn.append(problem.labelled)
         self.n_reference = 0
         if solver._balances(problem) and problem.unlabelled is not None:
             self.n_reference = min(solver.n_reference, problem.unlabelled.n_rows)
-            parts.append(problem.unlabelled.batch(problem.seed, Stream.REFERENCE, 1, self.n_reference))
-        self._rows = stack(parts)
+            drawn.append(problem.unlabelled.batches(problem.seed, Stream.REFERENCE, range(1, 2), self.n_reference))
+        self._rows = stack(drawn)
 
     def rows_from(self, t: int) -> Rows:
         """The rows that iteration t and later ones need."""
@@ -195,23 +198,18 @@ class _Pool:
 
     def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
         """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
-        n_labelled = self._problem.n_labelled
-        staying = everywhere[len(everywhere) - self.n_reference - n_labelled :] if self._keeps_labelled else everywhere
-        if n_labelled <= self._batch_size:
-            return staying[:n_labelled], np.arange(n_labelled), 1.0
-        rows = self._draw_labelled(t)
-        return (
-            staying[rows] if self._keeps_labelled else everywhere[: self._batch_size],
-            rows,
-            n_labelled / self._batch_size,
-        )
+        if not self._keeps_labelled:
+            at, rows = everywhere[: self._batch_size], self._labelled[t - self._first]
+        else:
+            staying = everywhere[len(everywhere) - self.n_reference - self._n_labelled :]
+            everyone = self._n_labelled <= self._batch_size
+            rows = np.arange(self._n_labelled) if everyone else self._labelled[t - self._first]
+            at = staying[rows]
+        return at, rows, self._n_labelled / len(rows)
 
     def unlabelled(self, everywhere: Array) -> Array:
         """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
         return everywhere[self.step_size - self._batch_size : self.step_size]
-
-    def _draw_labelled(self, t: int) -> Array:
-        return philox.indices(self._problem.seed, Stream.LABELLED, t, self._batch_size, self._problem.n_labelled)
 
 
 @dataclass(frozen=True, eq=False)

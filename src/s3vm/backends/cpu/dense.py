@@ -219,18 +219,20 @@ def features(X, W, b, out, law, degree):
     lanes = lane_count(X)
     kinds = 2 if law == PAIRS else 1
     units = W.shape[0] // degree
+    block = kinds * units
     panel = scratch(X, degree * (d + 1) * lanes)
-    phi = scratch(X, TILE * kinds * lanes)
+    phi = scratch(X, SIX * kinds * lanes)
     for first in range(0, n, SWEEP):
         for unit in range(0, units, lanes):
             count = min(lanes, units - unit)
             pack_units(W, b, unit, count, degree, panel, lanes)
-            for tile in range(first, min(first + SWEEP, n), TILE):
-                rows = min(TILE, n - tile)
-                for j in range(0, rows, SIX):
-                    z = features_tile(X, tile + j, n - 1, degree, panel, d)
-                    store_features(phi, j * kinds * lanes, kinds * lanes, lanes, law, z)
-                for j in range(rows):
-                    for kind in range(kinds):
-                        for lane in range(count):
-                            out[tile + j, kind * units + unit + lane] = phi[(j * kinds + kind) * lanes + lane]
+            for point in range(first, min(first + SWEEP, n), SIX):
+                z = features_tile(X, point, n - 1, degree, panel, d)
+                if count == lanes and point + SIX <= n:
+                    store_features(out, point * block + unit, block, units, law, z)
+                else:  # whole vectors would write beyond the row or the last point
+                    store_features(phi, 0, kinds * lanes, lanes, law, z)
+                    for j in range(min(SIX, n - point)):
+                        for kind in range(kinds):
+                            for lane in range(count):
+                                out[point + j, kind * units + unit + lane] = phi[(j * kinds + kind) * lanes + lane]
