@@ -14,7 +14,7 @@ theirs, `phase`. ``--threads`` compares two threads with one instead.
 
 import argparse
 
-import common  # noqa: F401  (first: sets thread counts)
+import common
 import numpy as np
 
 from s3vm.backends import backend

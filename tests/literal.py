@@ -84,6 +84,10 @@ def hinge(r, y):
     return -y if y * r < 1 else 0.0
 
 
+def squared_hinge(r, y):
+    return -y * max(0.0, 1 - y * r)
+
+
 def sign(r):
     return (r > 0) - (r < 0)
 
@@ -105,14 +109,14 @@ def predict(x, alphas, kernel, seed, m):
     return f
 
 
-def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed):
+def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed, draw_labelled, slope=hinge):
     """Algorithm 1 with mini-batches: the coefficients, a list of m for each iteration.
 
-    `labelled` is a list of (x, y). A batch that would hold all labelled rows is all of them.
+    `labelled` is a list of (x, y). Unless they are drawn all the same, a batch that could hold all of them is all.
     """
     alphas = []
     for i in range(T):
-        if len(labelled) <= batch:
+        if len(labelled) <= batch and not draw_labelled:
             batch_l = labelled
         else:
             batch_l = [labelled[index(seed, "labelled", i, b, len(labelled))] for b in range(batch)]
@@ -122,7 +126,7 @@ def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, 
         alpha = []
         for j in range(m):
             labelled_part = sum(
-                hinge(f, y) * feature(kernel, seed, i, j, x, m) for f, (x, y) in zip(f_l, batch_l)
+                slope(f, y) * feature(kernel, seed, i, j, x, m) for f, (x, y) in zip(f_l, batch_l)
             ) / len(batch_l)
             unlabelled_part = sum(
                 UNLABELLED[loss](f) * feature(kernel, seed, i, j, x, m) for f, x in zip(f_u, batch_u)

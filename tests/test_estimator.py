@@ -11,6 +11,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import sparse
 from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -18,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, S3VMClassifier
+from s3vm import TSG, Constant, Exponential, Hat, Hinge, LabeledKFold, Matern, S3VMClassifier
 
 FEW = TSG(max_iter=20, batch_size=32, n_features=32)
 
@@ -41,8 +44,8 @@ def flowers():
     return X, y, some
 
 
-def make(**settings):
-    return S3VMClassifier(**{"solver": FEW, "random_state": 0, **settings})
+def make(**chosen):
+    return S3VMClassifier(**{"solver": FEW, "random_state": 0, **chosen})
 
 
 # Learning
@@ -173,6 +176,11 @@ def test_transduction(moons):
     clf = make().fit(X, some)
     np.testing.assert_array_equal(clf.transduction_[:40], some[:40])
     np.testing.assert_array_equal(clf.transduction_[40:], clf.predict(X[40:]))
+    rows = X.copy()
+    changed = make().fit(rows, some)
+    rows *= -3
+    with pytest.raises(ValueError, match="changed since"):
+        _ = changed.transduction_
     loaded = pickle.loads(pickle.dumps(make().fit(X, some)))
     with pytest.raises(AttributeError, match="training rows"):
         _ = loaded.transduction_
@@ -188,21 +196,65 @@ def test_refitting_forgets_the_transduction(moons):
 
 def test_warm_start_goes_on(moons):
     X, _, some = moons
-    whole = make(solver=TSG(max_iter=20, n_features=32, batch_size=32, ramp=0)).fit(X, some)
-    half = make(solver=TSG(max_iter=10, n_features=32, batch_size=32, ramp=0), warm_start=True)
-    half.fit(X, some).fit(X, some)
+    others = {"n_features": 32, "batch_size": 32, "ramp": 0}
+    whole = make(solver=TSG(max_iter=20, **others)).fit(X, some)
+    half = make(solver=TSG(max_iter=10, **others), warm_start=True).fit(X, some).fit(X, some)
     assert half.n_iter_ == 20
+    assert all(len(values) == 20 for values in half.history_.values())
     np.testing.assert_allclose(half.decision_function(X), whole.decision_function(X), rtol=1e-4, atol=1e-5)
+
+
+def test_warm_start_takes_other_rows(moons):
+    """More rows would mean more features and more labels more folds; both stay as they were begun."""
+    X, y, some = moons
+    few = np.where(np.arange(300) < 8, y, -1)
+    clf = S3VMClassifier(warm_start=True, C=10, random_state=0).fit(X, few)
+    n_features = clf.model_.coefficients.shape[1]
+    more = np.tile(X, (40, 1))
+    clf.fit(more, np.r_[some, np.full(len(more) - 300, -1)])
+    assert clf.n_iter_ == 256
+    assert clf.model_.coefficients.shape[1] == n_features
+    assert clf.score(X, y) > 0.85
+
+
+def test_warm_start_refuses_what_cannot_go_on(moons):
+    X, _, some = moons
+    clf = make(warm_start=True).fit(X, some)
     with pytest.raises(ValueError, match="same classes"):
-        half.fit(X, np.where(some == 1, 2, some))
+        clf.fit(X, np.where(some == 1, 2, some))
     with pytest.raises(ValueError, match="3 features"):
-        half.fit(np.c_[X, X[:, 0]], some)
+        clf.fit(np.c_[X, X[:, 0]], some)
+    for changed in ({"gamma": 3.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
+        with pytest.raises(ValueError, match="same kernel, gamma, dtype"):
+            make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
+    clf.set_params(warm_start=False).fit(X, some)
+    clf.set_params(warm_start=True).fit(X, some)
+    assert clf.n_iter_ == 20, "a cold fit leaves nothing to go on from"
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(moons):
+    X, _, some = moons
+    clf = make().fit(X, some)
+    scores = clf.decision_function(X)
+    with pytest.raises(ValueError, match="class_prior"):
+        clf.set_params(class_prior=[1.0]).fit(X, np.where(some == -1, -1, some + 5))
+    np.testing.assert_array_equal(clf.classes_, [0, 1])
+    np.testing.assert_array_equal(clf.decision_function(X), scores)
+
+
+def test_squared_hinge_is_stable(moons):
+    X, y, _ = moons
+    some = np.where(np.arange(300) < 200, y, -1)
+    for C in (1, 10, 100):
+        clf = S3VMClassifier(C=C, gamma=2.0, labeled_loss="squared_hinge", random_state=0).fit(X, some)
+        assert np.abs(clf.decision_function(X)).max() < 20
+        assert clf.score(X, y) > 0.95
 
 
 def test_other_losses_and_kernels(moons):
     X, y, some = moons
-    for settings in [{"loss": Exponential(s=3)}, {"kernel": Matern(2.0, nu=2.5)}, {"kernel": "laplacian"}]:
-        assert S3VMClassifier(C=10, random_state=0, **settings).fit(X, some).score(X, y) > 0.8
+    for other in [{"loss": Exponential(s=3)}, {"kernel": Matern(2.0, nu=2.5)}, {"kernel": "laplacian"}]:
+        assert S3VMClassifier(C=10, random_state=0, **other).fit(X, some).score(X, y) > 0.8
 
 
 # Labels of any kind
@@ -227,6 +279,11 @@ def test_other_losses_and_kernels(moons):
         (lambda y: pl.Series(["no" if v == 0 else "yes" if v == 1 else None for v in y]), None),
         (lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64"), None),
         (lambda y: np.where(y == -1, 2, y == 1), 2),
+        (lambda y: [None if v == -1 else int(v) for v in y], None),
+        (lambda y: [None if v == -1 else bool(v) for v in y], None),
+        (lambda y: [float("nan") if v == -1 else ("no", "yes")[v] for v in y], None),
+        (lambda y: ["?" if v == -1 else int(v) for v in y], "?"),
+        (lambda y: np.array([pd.NA if v == -1 else int(v) for v in y], dtype=object), None),
     ],
 )
 def test_labels_of_any_kind(moons, encode, unlabeled):
@@ -264,6 +321,27 @@ def test_rows_of_any_kind(moons):
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
         if isinstance(rows, np.ndarray):
             assert rows.tobytes() == before.tobytes()
+        elif sparse.issparse(rows):
+            assert rows.data.tobytes() == before.data.tobytes()
+            assert rows.indices.tobytes() == before.indices.tobytes()
+
+
+def test_rows_in_a_memory_map(moons, tmp_path):
+    X, _, some = moons
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    expected = make().fit(X, some).decision_function(X)
+    np.testing.assert_array_equal(make().fit(mapped, some).decision_function(mapped), expected)
+
+
+def test_sparse_entries_that_are_stored_twice(moons):
+    X, _, some = moons
+    n = len(X)
+    halves = sparse.csr_matrix((np.repeat(X.ravel() / 2, 2), np.tile([0, 0, 1, 1], n), np.arange(0, 4 * n + 1, 4)))
+    assert not halves.has_canonical_format
+    scores = make().fit(halves, some).decision_function(halves)
+    np.testing.assert_allclose(scores, make().fit(X, some).decision_function(X), rtol=1e-4, atol=1e-5)
+    assert halves.nnz == 4 * n
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -363,6 +441,13 @@ def test_ctrl_c_before_anything_was_learnt(moons, monkeypatch):
         make().fit(X, some)
 
 
+def test_history_speaks_of_the_model(moons):
+    X, _, some = moons
+    with_folds, without = (make(probability=p).fit(X, some).history_ for p in (True, False))
+    for name in without:
+        np.testing.assert_allclose(with_folds[name], without[name], rtol=1e-4)
+
+
 def test_progress(moons, capsys):
     X, _, some = moons
     make(verbose=1).fit(X, some)
@@ -397,6 +482,7 @@ BAD = {
     "ambiguous text": (bad(y=np.where(GOOD_Y == 1, "1", "-1")), "ambiguous.*recode"),
     "missing labels": (bad(y=np.where(GOOD_Y == -1, np.nan, GOOD_Y)), "contains NaN.*unlabeled=None"),
     "missing objects": (bad(y=np.array(["a", "b", None] * 6 + ["a", "b"], dtype=object)), "set unlabeled=None"),
+    "mixed labels": (bad(y=["a", "b", 1, 2] * 5), "mixes text"),
     "infinite label": (bad(y=np.where(GOOD_Y == 0, np.inf, GOOD_Y)), "infinity"),
     "continuous": (bad(y=GOOD_X[:, 0]), "Unknown label type"),
     "no y": (bad(y="none"), "requires y"),
@@ -409,11 +495,18 @@ BAD = {
     "loss": (bad(loss="hinge"), "loss='hinge'.*'hat'"),
     "labelled loss": (bad(labeled_loss="hat"), "labeled_loss='hat'.*'hinge'"),
     "solver": (bad(solver="sgd"), "solver='sgd'.*'tsg'"),
+    "labelled loss as loss": (bad(loss=Hinge()), "give it as labeled_loss"),
+    "unlabelled loss as labelled": (bad(labeled_loss=Hat()), "labeled_loss=Hat"),
+    "class weight negative": (bad(class_weight={0: -1, 1: 1}), "class_weight.*at least 0"),
+    "prior of another kind": (bad(class_prior={}), "class_prior={}"),
     "backend": (bad(backend="tpu"), "backend='tpu'.*'cpu'"),
     "dtype": (bad(dtype="float16"), "dtype='float16'"),
+    "dtype unknown": (bad(dtype="foo"), "dtype='foo'"),
+    "dtype none": (bad(dtype=None), "dtype=None"),
     "prior length": (bad(class_prior=[0.2, 0.3, 0.5]), "class_prior.*2 classes"),
     "prior sum": (bad(class_prior=[0.2, 0.3]), "add up to 1"),
     "too large": (bad(GOOD_X * 1e35), "too large for float32.*standardise"),
+    "zero sample weights": (bad(sample_weight=np.where(GOOD_Y == -1, 1.0, 0.0)), "got 0 class.*weights above 0"),
     "negative sample weight": (bad(sample_weight=-np.ones(20)), "Negative values"),
 }
 
@@ -480,6 +573,29 @@ def test_extreme_rows_give_finite_scores_or_an_error(kernel, X):
             message = ""
     assert np.isfinite(scores).all()
     assert message == "" or re.search("scale|large|standardise", message)
+
+
+# Anything
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_rows_give_finite_predictions_or_an_error(data):
+    n, d = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4))
+    numbers = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, 1.0, -1.0, 1e-30, 1e30])
+    X = data.draw(arrays(np.float64, (n, d), elements=numbers))
+    y = data.draw(arrays(np.int64, n, elements=st.integers(-1, 2)))
+    kernel = data.draw(st.sampled_from(["rbf", "laplacian", "matern", "poly"]))
+    tiny = TSG(max_iter=3, batch_size=8, n_features=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            clf = S3VMClassifier(tiny, kernel=kernel, random_state=0).fit(X, y)
+            predicted, proba = clf.predict(X), clf.predict_proba(X)
+        except ValueError:
+            return
+    assert set(predicted) <= set(y)
+    assert np.isfinite(proba).all()
 
 
 # Cost

@@ -1,6 +1,7 @@
 """TSG against the literal Algorithm 1, and the contract that every solver keeps."""
 
 from collections import deque
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,8 +10,7 @@ import pytest
 import literal
 from s3vm.backends import BACKENDS, backend
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.losses import UNLABELLED_LOSSES, Hinge
-from s3vm.philox import Stream
+from s3vm.losses import UNLABELLED_LOSSES, Hinge, SquaredHinge
 from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, TSG, Constant, Decaying, Theorem
 from s3vm.solvers.steps import step
@@ -37,7 +37,7 @@ def rows(n_labelled=6, n_unlabelled=30):
     return X.astype(np.float32).astype(np.float64), y
 
 
-def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1):
+def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1, labelled_loss=None):
     X, y = rows(n_labelled)
     targets = np.column_stack([y if k % 2 == 0 else -y for k in range(columns)])
     return Problem(
@@ -48,9 +48,10 @@ def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0
         unlabelled_cost=np.full(columns, C_star),
         prior=(targets > 0).mean(axis=0),
         kernel=kernel,
-        labelled_loss=Hinge(),
+        labelled_loss=labelled_loss or Hinge(),
         unlabelled_loss=UNLABELLED_LOSSES[loss](),
         seed=5,
+        n_models=1,
     )
 
 
@@ -59,7 +60,7 @@ def last(states):
 
 
 @cache
-def literal_coefficients(kernel, loss, n_labelled):
+def literal_coefficients(kernel, loss, n_labelled=6, draw_labelled=True, slope=literal.hinge):
     X, y = rows(n_labelled)
     labelled = [(tuple(x), target) for x, target in zip(X[:n_labelled].tolist(), y.tolist())]
     unlabelled = [tuple(x) for x in X[n_labelled:].tolist()]
@@ -75,6 +76,8 @@ def literal_coefficients(kernel, loss, n_labelled):
         kernel=kernel,
         loss=loss,
         seed=5,
+        draw_labelled=draw_labelled,
+        slope=slope,
     )
     x = X[-1].tolist()
     return np.array(alphas), literal.predict(x, alphas, kernel, 5, M)
@@ -88,7 +91,7 @@ PRINTED = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decayi
 @pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
-    expected, score = literal_coefficients(kernel, loss, 6)
+    expected, score = literal_coefficients(kernel, loss)
     engine = backend(name, dtype)
     model = last(PRINTED.run(make_problem(KERNELS[kernel], loss, dtype), engine)).model()
     size = np.abs(expected).max()
@@ -98,16 +101,24 @@ def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
     assert model.decision(X[-1:].astype(dtype), engine)[0, 0] == pytest.approx(score, rel=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("n_labelled", [BATCH, BATCH + 1, 20])
+@pytest.mark.parametrize("draw_labelled", [False, True])
+@pytest.mark.parametrize("n_labelled", [6, BATCH, BATCH + 1, 20])
 @pytest.mark.parametrize("look_ahead", [1, 16])
-def test_equals_the_literal_algorithm_when_labelled_rows_are_drawn(n_labelled, look_ahead):
-    """With `look_ahead=1` and more than a batch of labelled rows, those are drawn into the pool instead of staying."""
-    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled)
-    solver = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1), look_ahead=look_ahead)
-    model = last(
-        solver.run(make_problem(RBF(0.7, features="phase"), "hat", n_labelled=n_labelled), backend("cpu", "float64"))
-    ).model()
+def test_equals_the_literal_algorithm_however_labelled_rows_come(n_labelled, look_ahead, draw_labelled):
+    """All of them, drawn from those that stay in the pool, or (`look_ahead=1`, many of them) drawn into it."""
+    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled, draw_labelled)
+    solver = replace(PRINTED, look_ahead=look_ahead, draw_labelled=draw_labelled)
+    problem = make_problem(RBF(0.7, features="phase"), "hat", n_labelled=n_labelled)
+    model = last(solver.run(problem, backend("cpu", "float64"))).model()
     np.testing.assert_allclose(model.coefficients[:, :, 0], expected, rtol=1e-10, atol=1e-13)
+
+
+def test_equals_the_literal_algorithm_with_squared_hinge():
+    expected, _ = literal_coefficients(("rbf", 0.7), "squared_hat", slope=literal.squared_hinge)
+    problem = make_problem(RBF(0.7, features="phase"), "squared_hat", labelled_loss=SquaredHinge())
+    model = last(PRINTED.run(problem, backend("cpu", "float64"))).model()
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(model.coefficients[:, :, 0] / size, expected / size, rtol=0, atol=1e-10)
 
 
 # The contract: whatever is registered is tested here, in every combination.
@@ -160,15 +171,16 @@ def test_a_state_never_changes(solver):
         np.testing.assert_array_equal(state.model().coefficients, coefficients)
 
 
+@pytest.mark.parametrize("weight", [0.0, 3.0])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_columns_are_independent(solver):
+def test_columns_are_independent(solver, weight):
     """Two columns of one run are the two runs of one column."""
-    chosen = SOLVERS[solver](**settings(solver), step=Decaying(t0=1))
+    chosen = SOLVERS[solver](**settings(solver))
     engine = backend("cpu", "float64")
     both = make_problem(RBF(0.7), "hat", columns=2)
     both.costs[:, 1] *= 0.5
     both.costs[0, 1] = 0.0
-    both.unlabelled_cost[1] *= 3
+    both.unlabelled_cost[1] *= weight
     model = last(chosen.run(both, engine)).model()
     X, _ = rows()
     for k in (0, 1):
@@ -177,6 +189,21 @@ def test_columns_are_independent(solver):
         alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
         single = last(chosen.run(alone, engine)).model().decision(X, engine)
         np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("stop", [3, 18])
+def test_going_on_with_other_settings(solver, stop):
+    """A state may be carried on by a longer run, or with other batches: nothing of the old run's rows is taken over."""
+    engine = backend("cpu", "float64")
+    problem = make_problem(RBF(0.7), "hat")
+    state = list(SOLVERS[solver](**settings(solver)).run(problem, engine))[stop - 1]
+    for changed in ({"max_iter": 40}, {"batch_size": 5}):
+        other = SOLVERS[solver](**{**settings(solver), **changed})
+        carried = last(other.run(problem, engine, state)).model()
+        afresh = last(other.run(problem, engine, state.detached())).model()
+        np.testing.assert_array_equal(carried.coefficients, afresh.coefficients)
+    assert list(SOLVERS[solver](**{**settings(solver), "max_iter": stop - 1}).run(problem, engine, state)) == []
 
 
 # What is TSG's own.
@@ -200,7 +227,8 @@ def test_balance_holds_the_mean_output():
     engine = backend("cpu", "float64")
     solver = TSG(max_iter=30, n_features=M, batch_size=BATCH, n_reference=1000)
     model = last(solver.run(problem, engine)).model()
-    reference = problem.unlabelled.batches(problem.seed, Stream.REFERENCE, range(1, 2), 30)
+    reference = problem.unlabelled.sample(problem.seed, 1000)
+    assert len(reference) == problem.unlabelled.n_rows
     np.testing.assert_allclose(model.decision(reference, engine).mean(axis=0), [0.8, -0.6], atol=1e-12)
 
 
@@ -234,19 +262,23 @@ def test_a_step_of_one_forgets():
 
 
 def test_shrinking_does_not_underflow():
+    """Each block is what it was when it was born times all later shrinking, though that is 2**-300 in the end."""
     problem = make_problem(RBF(0.7), "hat")
     solver = TSG.as_printed(max_iter=300, n_features=2, batch_size=2, step=Constant(eta=2))
-    coefficients = last(solver.run(problem, backend("cpu", "float32"))).model().coefficients
-    assert np.isfinite(coefficients).all()
-    assert np.any(coefficients[-10:] != 0)
+    states = list(solver.run(problem, backend("cpu", "float64")))
+    born = np.stack([state.model().coefficients[-1] for state in states])
+    shrunk = born * 0.5 ** np.arange(299, -1, -1.0)[:, None, None]
+    np.testing.assert_allclose(states[-1].model().coefficients, shrunk, rtol=1e-12, atol=1e-300)
+    assert np.any(born[-10:] != 0)
 
 
 def test_steps():
-    assert Constant(eta=50).size(3, 100, 7.0) == 1 / 50
-    assert Theorem(theta=2).size(3, 16, 7.0) == 2 / 8
-    assert Theorem(theta=1e9).size(3, 16, 7.0) == 1
-    assert Decaying(t0=4).size(3, 100, 7.0) == 1 / 8
-    assert Decaying().size(3, 100, 70.0) == 1 / 11
+    stiffness = np.array([7.0, 70.0])
+    assert Constant(eta=50).sizes(3, 100, stiffness).tolist() == [1 / 50] * 2
+    assert Theorem(theta=2).sizes(3, 16, stiffness).tolist() == [2 / 8] * 2
+    assert Theorem(theta=1e9).sizes(3, 16, stiffness).tolist() == [1] * 2
+    assert Decaying(t0=4).sizes(3, 100, stiffness).tolist() == [1 / 8] * 2
+    assert Decaying().sizes(3, 100, stiffness).tolist() == [1 / 11, 1 / 74]
     assert step("theorem") == Theorem()
     with pytest.raises(ValueError, match=r"step='fast'.*'decaying'"):
         step("fast")
@@ -266,6 +298,7 @@ def test_passes():
         {"n_features": "many"},
         {"n_features": 0},
         {"passes": 0},
+        {"passes": "1"},
         {"ramp": 2},
         {"look_ahead": 0},
         {"n_reference": -1},

@@ -1,7 +1,7 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -14,7 +14,7 @@ from s3vm import backends
 from s3vm._typing import Array
 from s3vm.calibration import calibrator
 from s3vm.kernels import Gamma, Kernel, kernel
-from s3vm.labels import as_labels, labelled_rows
+from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.model_selection import folds_of_rows
 from s3vm.models import winners
@@ -27,7 +27,25 @@ __all__ = ["S3VMClassifier"]
 
 _CALIBRATION_FOLDS = 5
 _CHUNK = 1 << 16
+_KEPT = 100
 _LARGEST = {"float32": 1e30, "float64": 1e150}
+
+
+class _Start(NamedTuple):
+    """What a fit leaves for its continuation."""
+
+    state: State
+    lasting: tuple[Any, ...]
+    n_folds: int
+
+
+class _Training(NamedTuple):
+    """What `transduction_` needs: the rows, which of them are labelled and how, and a copy that shows changes."""
+
+    X: Any
+    at: Array
+    codes: Array
+    kept: Any
 
 
 class S3VMClassifier(ClassifierMixin, BaseEstimator):
@@ -109,7 +127,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     """
 
     classes_: Array
-    _state: State
+    history_: dict[str, Array]
+    _start: _Start | None
     _transduction: Array | None
 
     def __init__(
@@ -165,94 +184,121 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         chosen = solver(self.solver)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
-        before = self._state if self.warm_start and hasattr(self, "_state") else None
+        before = self._before()
         X = self._checked(X, reset=before is None)
-        y = as_labels(y)
-        check_consistent_length(X, y)
+        labelled, labels = split_labels(y, self.unlabeled)
+        check_consistent_length(X, labelled)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        labelled = labelled_rows(y, self.unlabeled)
-        at = np.flatnonzero(labelled & (weight > 0))
-        classes, codes = np.unique(y[at], return_inverse=True)
+        counts = weight[labelled] > 0
+        at, unlabelled = np.flatnonzero(labelled)[counts], np.flatnonzero(~labelled)
+        classes, codes = np.unique(labels[counts], return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
-                f"({', '.join(map(repr, classes.tolist()))}); label some rows of another class"
+                f"{classes.tolist()}; label some rows of another class, and give them weights above 0"
             )
         if before is not None and not np.array_equal(classes, self.classes_):
             raise ValueError("warm_start goes on with the same classes only; set warm_start=False to start afresh")
-        if labelled.all():
+        if len(unlabelled) == 0:
             warnings.warn(
                 "no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with "
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
                 stacklevel=2,
             )
-        self.classes_ = classes
         rows = ArraySource(X, at, self.dtype).take(slice(None))
-        folds = folds_of_rows(rows, codes, _CALIBRATION_FOLDS) if self.probability else np.zeros(len(at), dtype=np.intp)
-        unlabelled = None if labelled.all() else ArraySource(X, np.flatnonzero(~labelled), self.dtype)
+        folds = self._folds(rows, codes, _CALIBRATION_FOLDS if before is None else before.n_folds)
         if before is None:
             seed = _seed(self.random_state)
             fitted_kernel = kernel(self.kernel, self.gamma).resolve(X, np.where(labelled, weight, 1.0), seed)
         else:
-            seed, fitted_kernel = before.seed, before.kernel
+            seed, fitted_kernel = before.state.seed, before.state.kernel
         problem = Problem(
             labelled=rows,
-            unlabelled=unlabelled,
+            unlabelled=ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None,
             kernel=fitted_kernel,
             labelled_loss=labelled_loss(self.labeled_loss),
             unlabelled_loss=unlabelled_loss(self.loss),
             seed=seed,
-            **self._columns(codes, weight[at], folds, 0 if unlabelled is None else unlabelled.n_rows),
+            **self._columns(classes, codes, weight[at], folds, len(unlabelled)),
         )
         if before is not None:
-            chosen = chosen.longer(problem, before.iteration)
-        state, self.history_ = train(chosen, problem, engine, before, self.verbose)
+            chosen = chosen.longer(problem, before.state.iteration)
+        state, history = train(chosen, problem, engine, before.state if before else None, self.verbose)
         model = state.model()
         if not np.isfinite(model.coefficients).all():
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-        self.n_iter_ = state.iteration
-        self.model_ = model.columns(slice(0, self._n_outputs))
+        n_outputs = problem.n_models
         if self.probability:
-            held_out = model.decision(rows, engine).reshape(len(at), -1, self._n_outputs)[np.arange(len(at)), folds + 1]
+            held_out = model.decision(rows, engine).reshape(len(at), -1, n_outputs)[np.arange(len(at)), folds + 1]
             self._calibrator = calibrator(held_out, codes, weight[at])
-        if self.warm_start:
-            self._state = state.detached()
-        self._training = (X, y, labelled)
+        if before is not None:
+            history = {name: np.concatenate([self.history_[name], values]) for name, values in history.items()}
+        self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
+        self.model_ = model.columns(slice(0, n_outputs))
+        self._start = _Start(state.detached(), self._lasting(), int(folds.max()) + 1) if self.warm_start else None
+        self._training = _Training(X, at, codes, X[:_KEPT].copy())
         self._transduction = None
         return self
 
-    @property
-    def _n_outputs(self) -> int:
-        return 1 if len(self.classes_) == 2 else len(self.classes_)
+    def _before(self) -> "_Start | None":
+        """What an earlier fit left to go on from, if that is wanted."""
+        start = getattr(self, "_start", None) if self.warm_start else None
+        if start is not None and start.lasting != self._lasting():
+            raise ValueError(
+                "warm_start goes on with the same kernel, gamma, dtype, probability and random_state; "
+                "set warm_start=False to start afresh"
+            )
+        return start
 
-    def _columns(self, codes: Any, weight: Any, folds: Any, n_unlabelled: int) -> dict[str, Any]:
+    def _lasting(self) -> tuple[Any, ...]:
+        """The settings that cannot change between a fit and its continuation."""
+        return kernel(self.kernel, self.gamma), self.dtype, self.probability, self.random_state
+
+    def _folds(self, rows: Any, codes: Array, most: int) -> Array:
+        """The calibration fold of each labelled row."""
+        if not self.probability:
+            return np.zeros(len(codes), dtype=np.intp)
+        folds = folds_of_rows(rows, codes, most)
+        if folds.max() == 0:
+            warnings.warn(
+                "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
+                "that were trained on and will be too sure. Label another row of that class, or set probability=False",
+                stacklevel=3,
+            )
+        return folds
+
+    def _columns(self, classes: Array, codes: Array, weight: Array, folds: Array, n_unlabelled: int) -> dict[str, Any]:
         """What the columns stand for: the classes against the rest, then the same without each fold in turn."""
-        positive = np.arange(1, 2) if self._n_outputs == 1 else np.arange(len(self.classes_))
+        positive = np.arange(1, 2) if len(classes) == 2 else np.arange(len(classes))
         targets = np.where(codes[:, None] == positive, 1.0, -1.0)
-        row_cost = _positive("C", self.C) * weight * compute_sample_weight(self.class_weight, self.classes_[codes])
-        prior = self._prior(codes, weight)[positive]
-        # A fold's column leaves out its rows and nothing else, so that it stands for the model on all rows.
-        kept = np.ones((len(codes), 1)) if not self.probability else _fold_masks(folds)
+        row_cost = _positive("C", self.C) * weight * compute_sample_weight(self.class_weight, classes[codes])
+        if np.any(row_cost < 0):
+            raise ValueError(f"class_weight={self.class_weight!r} has a negative weight: give weights of at least 0")
+        kept = _kept_rows(folds) if self.probability else np.ones((len(codes), 1))
+        costs = np.repeat(row_cost[:, None] * kept, len(positive), axis=1)
         if self.unlabeled_weight == "paper":
             share = len(codes) / max(n_unlabelled, 1)
         else:
             share = _positive("unlabeled_weight", self.unlabeled_weight, zero=True)
-        costs = np.repeat(row_cost[:, None] * kept, self._n_outputs, axis=1)
         return {
             "targets": np.tile(targets, kept.shape[1]),
             "costs": costs,
-            "prior": np.tile(prior, kept.shape[1]),
             "unlabelled_cost": share * costs.sum(axis=0),
+            "prior": np.tile(self._prior(len(classes), codes, weight)[positive], kept.shape[1]),
+            "n_models": len(positive),
         }
 
-    def _prior(self, codes: Any, weight: Any) -> Array:
+    def _prior(self, n_classes: int, codes: Array, weight: Array) -> Array:
         if self.class_prior is None:
             counts = np.bincount(codes, weights=weight)
             return counts / counts.sum()
-        prior = np.asarray(self.class_prior, dtype=np.float64)
-        if prior.shape != self.classes_.shape or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
+        try:
+            prior = np.asarray(self.class_prior, dtype=np.float64)
+        except (TypeError, ValueError):
+            prior = np.empty(0)
+        if prior.shape != (n_classes,) or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
             raise ValueError(
-                f"class_prior={self.class_prior!r} is not a share for each of the {len(self.classes_)} classes: "
+                f"class_prior={self.class_prior!r} is not a share for each of the {n_classes} classes: "
                 "give positive numbers that add up to 1, in the order of classes_"
             )
         return prior
@@ -260,7 +306,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Array:
         """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else a column a class."""
         scores = self._scores(X)
-        return scores[:, 0] if self._n_outputs == 1 else scores
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
         """The class with the highest score for each row."""
@@ -279,19 +325,25 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def transduction_(self) -> Array:
-        """A label for each training row: its own, or the predicted one."""
+        """A label for each training row: its own, or the predicted one.
+
+        Predicting all rows may take longer than training, so it is done when first asked for, from the rows that were
+        given to `fit`.
+        """
         check_is_fitted(self)
         if self._transduction is None:
             if not hasattr(self, "_training"):
                 raise AttributeError(
                     "transduction_ needs the training rows, which a copied or loaded model has not kept"
                 )
-            X, y, labelled = self._training
-            result = np.empty(len(y), dtype=self.classes_.dtype)
-            result[labelled] = y[labelled]
-            rest = np.flatnonzero(~labelled)
-            result[rest] = self.classes_[winners(self._evaluate(ArraySource(X, rest, self.dtype)))]
-            self._transduction = result
+            X, at, codes, kept = self._training
+            if (X[:_KEPT] != kept).sum() > 0:
+                raise ValueError("the rows given to fit have been changed since: predict the rows you want instead")
+            result = np.empty(X.shape[0], dtype=np.intp)
+            result[at] = codes
+            rest = np.setdiff1d(np.arange(X.shape[0]), at, assume_unique=True)
+            result[rest] = winners(self._evaluate(ArraySource(X, rest, self.dtype)))
+            self._transduction = self.classes_[result]
         return self._transduction
 
     def _scores(self, X: Any) -> Array:
@@ -301,7 +353,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _evaluate(self, source: ArraySource) -> Array:
         """The model's scores, a chunk of rows at a time, so that no cast copy of all rows is made."""
         engine = backends.backend(self.backend, self.dtype, self.n_jobs)
-        scores = np.empty((source.n_rows, self._n_outputs))
+        scores = np.empty((source.n_rows, len(self.model_.intercept)))
         for start in range(0, source.n_rows, _CHUNK):
             part = slice(start, start + _CHUNK)
             scores[part] = self.model_.decision(source.take(part), engine)
@@ -314,6 +366,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, reset: bool) -> Any:
         """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
+        if sparse.issparse(X) and not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
         entries = X.data if sparse.issparse(X) else X
         largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
         if largest > _LARGEST[str(np.dtype(self.dtype))]:
@@ -332,22 +387,16 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _has_probability(estimator: S3VMClassifier) -> bool:
-    if not estimator.probability:
+    if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
         raise AttributeError("predict_proba needs probability=True when the model is fitted")
     return True
 
 
-def _fold_masks(folds: Array) -> Array:
-    """Which rows each column group trains on: all of them, then all but each fold."""
+def _kept_rows(folds: Array) -> Array:
+    """Which rows each group of columns trains on: all of them, then all but each fold (all again if there is one)."""
     n_folds = int(folds.max()) + 1
-    if n_folds == 1:
-        warnings.warn(
-            "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows that "
-            "were trained on and will be too sure. Label another row of that class, or set probability=False",
-            stacklevel=4,
-        )
-        return np.ones((len(folds), 2))
-    return np.column_stack([np.ones(len(folds)), *(folds != fold for fold in range(n_folds))])
+    left_out = np.full(1, -1) if n_folds == 1 else np.arange(n_folds)
+    return np.column_stack([np.ones(len(folds)), folds[:, None] != left_out])
 
 
 def _positive(name: str, value: Any, zero: bool = False) -> float:

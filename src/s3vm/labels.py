@@ -8,50 +8,46 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from s3vm._typing import Array
 
-__all__ = ["labelled_rows"]
+__all__ = ["split_labels"]
 
 
-def labelled_rows(y: Any, unlabeled: Any) -> Array:
-    """Which rows of `y` carry a label.
+def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
+    """Which rows carry a label, and the labels of those.
 
     `unlabeled` is the mark of an unlabelled row: a value, or None for missing ones (None, NaN, ``pandas.NA``). In an
-    array of strings the mark -1 is ``"-1"``, since that is what NumPy makes of it. What is left must be class labels;
-    a ValueError says what is wrong with them and what to do.
+    array of strings the mark -1 is ``"-1"``, since that is what NumPy makes of it. What is left must be class labels of
+    one kind; a ValueError says what is wrong with them and what to do.
     """
+    if y is None:
+        raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
+    # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
+    y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
+    if y.dtype.kind == "T":
+        y = y.astype(object)
     missing = _missing(y)
     if unlabeled is None:
         labelled = ~missing
+    elif missing.any():
+        raise ValueError(
+            f"Input y contains NaN or None ({missing.sum()} times): set unlabeled=None if they mean unlabelled, "
+            f"or mark unlabelled rows with {unlabeled!r}"
+        )
     else:
-        if missing.any():
-            raise ValueError(
-                f"Input y contains NaN or None ({missing.sum()} times): set unlabeled=None if they mean unlabelled, "
-                f"or mark unlabelled rows with {unlabeled!r}"
-            )
         labelled = ~_equal(y, unlabeled)
     if not labelled.any():
         raise ValueError(
             f"no labelled rows: every label is {'missing' if unlabeled is None else repr(unlabeled)}. "
             "Give at least one labelled row of each class"
         )
-    known = y[labelled]
-    if known.dtype.kind == "f" and not np.isfinite(known).all():
-        raise ValueError("Input y contains infinity, which is not a class")
-    check_classification_targets(known)
-    if unlabeled == -1 and not labelled.all() and _is_all_ones(known):
+    labels = _of_one_kind(y[labelled])
+    check_classification_targets(labels)
+    if unlabeled == -1 and not labelled.all() and np.all(_equal(labels, 1)):
         raise ValueError(
             "y holds only -1 and 1, which is ambiguous: with unlabeled=-1 the rows marked -1 count as unlabelled and "
             "one class is left. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None and mark "
             "unlabelled rows with NaN"
         )
-    return labelled
-
-
-def as_labels(y: Any) -> Array:
-    """`y` as a one-dimensional array; strings of varying kinds become objects, so that a mark fits in."""
-    if y is None:
-        raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
-    array = column_or_1d(np.asarray(y), warn=True)
-    return array.astype(object) if array.dtype.kind == "T" else array
+    return labelled, labels
 
 
 def _missing(y: Array) -> Array:
@@ -72,5 +68,12 @@ def _equal(y: Array, mark: Any) -> Array:
     return y == mark if not isinstance(mark, str) else np.zeros(len(y), dtype=bool)
 
 
-def _is_all_ones(known: Array) -> bool:
-    return bool(np.all(_equal(known, 1)))
+def _of_one_kind(labels: Array) -> Array:
+    """Labels as numbers or as text, whichever they are."""
+    if labels.dtype.kind == "O":
+        if len({isinstance(value, str) for value in labels}) > 1:
+            raise ValueError("y mixes text and other labels: give labels of one kind, and mark unlabelled rows apart")
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("Input y contains infinity, which is not a class")
+    return labels

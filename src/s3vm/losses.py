@@ -10,7 +10,7 @@ row counts as positive and as negative, which makes it even.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,7 +35,12 @@ __all__ = [
 
 @runtime_checkable
 class LabelledLoss(Protocol):
-    """Loss of a labelled row; `y` is -1 or +1."""
+    """Loss of a labelled row; `y` is -1 or +1.
+
+    `curvature` bounds the second derivative: a loss whose slope grows needs smaller steps.
+    """
+
+    curvature: ClassVar[float]
 
     def value(self, r: Array, y: Array) -> Array: ...
     def grad(self, r: Array, y: Array) -> Array: ...
@@ -53,6 +58,8 @@ class UnlabelledLoss(Protocol):
 class Hinge:
     """``l(r, y) = max(0, 1 - y r)``."""
 
+    curvature: ClassVar[float] = 0.0
+
     def value(self, r: Array, y: Array) -> Array:
         return np.maximum(0, 1 - y * r)
 
@@ -63,6 +70,8 @@ class Hinge:
 @dataclass(frozen=True)
 class SquaredHinge:
     """``l(r, y) = max(0, 1 - y r)^2 / 2``; the half makes `SquaredHat` its minimum over ``y``."""
+
+    curvature: ClassVar[float] = 1.0
 
     def value(self, r: Array, y: Array) -> Array:
         return np.maximum(0, 1 - y * r) ** 2 / 2
@@ -154,4 +163,6 @@ def labelled_loss(spec: "str | LabelledLoss") -> LabelledLoss:
 
 def unlabelled_loss(spec: "str | UnlabelledLoss") -> UnlabelledLoss:
     """The unlabelled loss of that name, or the configured one that was given."""
+    if isinstance(spec, LabelledLoss):
+        raise ValueError(f"loss={spec!r} is a loss of labelled rows: give it as labeled_loss")
     return lookup("loss", spec, UNLABELLED_LOSSES, UnlabelledLoss)

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 
 from s3vm._typing import Array
-from s3vm.labels import as_labels, labelled_rows
+from s3vm.labels import split_labels
 
 __all__ = ["LabeledKFold", "folds_of_rows"]
 
 
-class LabeledKFold:
+class LabeledKFold(BaseCrossValidator):
     """Stratified folds of the labelled rows; the unlabelled rows are in every training part and in no test part.
 
     For `sklearn.model_selection.GridSearchCV` and its kin, whose own splitters would take the mark of an unlabelled row
@@ -41,11 +41,10 @@ class LabeledKFold:
 
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Yields the row numbers of each training part and of its test part."""
-        y = as_labels(y)
-        labelled = labelled_rows(y, self.unlabeled)
+        labelled, labels = split_labels(y, self.unlabeled)
         known, unknown = np.flatnonzero(labelled), np.flatnonzero(~labelled)
         folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
-        for train, test in folds.split(known, y[known]):
+        for train, test in folds.split(known, labels):
             yield np.concatenate([known[train], unknown]), known[test]
 
 
@@ -71,6 +70,7 @@ def folds_of_rows(X: Any, codes: Array, most: int) -> Array:
 def _digests(X: Any) -> Array:
     """One number for the content of each row, the same for dense and sparse rows."""
     compressed = sparse.csr_array(X, dtype=np.float64, copy=True)
+    compressed.sum_duplicates()
     compressed.eliminate_zeros()
     compressed.sort_indices()
     ends = compressed.indptr

@@ -13,6 +13,7 @@ arrays, and compiled by Numba.
 """
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -76,10 +77,11 @@ def words(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) ->
     return np.stack(lanes, axis=-1).reshape(n_rows, -1)[:, :n_columns]
 
 
-def _philox(seed: int, stream: Stream, block: Array, row: Array, group: Array) -> tuple[Array, ...]:
+def _philox(seed: int, stream: Stream, block: Any, row: Any, group: Any) -> tuple[Array, ...]:
     """The four words of each address; blocks, rows and groups of columns are broadcast."""
     low, high = np.uint64(seed & 0xFFFFFFFF), np.uint64((seed >> 32) & 0xFFFFFFFF)
-    return philox4x32(*np.broadcast_arrays(group, row, block, np.uint64(stream)), low, high)
+    c0, c1, c2, c3 = np.broadcast_arrays(group, row, block, np.uint64(stream))
+    return philox4x32(c0, c1, c2, c3, low, high)
 
 
 def _uniform(word):

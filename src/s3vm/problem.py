@@ -39,6 +39,8 @@ class Problem:
         With a numeric width.
     labelled_loss, unlabelled_loss : the losses ``l`` and ``u``
     seed : int
+    n_models : int
+        How many columns, the first ones, are the model that is wanted; the history speaks of these.
     """
 
     labelled: Rows
@@ -51,6 +53,7 @@ class Problem:
     labelled_loss: LabelledLoss
     unlabelled_loss: UnlabelledLoss
     seed: int
+    n_models: int
 
     @property
     def n_labelled(self) -> int:

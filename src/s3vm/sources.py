@@ -25,6 +25,10 @@ class Source(Protocol):
         """For each step, `size` rows drawn at random with replacement; the batches one below the other."""
         ...
 
+    def sample(self, seed: int, size: int) -> Rows:
+        """A fixed sample that stands for all rows: `size` of them, or every row if there are no more."""
+        ...
+
 
 class ArraySource:
     """Chosen rows of an array or a CSR matrix that stays as it is; only drawn rows are copied and cast.
@@ -57,6 +61,9 @@ class ArraySource:
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
+
+    def sample(self, seed: int, size: int) -> Rows:
+        return self.take(slice(None)) if self.n_rows <= size else self.batches(seed, Stream.REFERENCE, range(1), size)
 
 
 def as_rows(X: Any, dtype: Any) -> Rows:

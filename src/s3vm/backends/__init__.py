@@ -51,9 +51,9 @@ def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache
 
     `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time.
     """
-    precision = np.dtype(dtype)
-    if precision not in (np.dtype(np.float32), np.dtype(np.float64)):
+    if dtype not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+    precision = np.dtype(dtype)
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
 

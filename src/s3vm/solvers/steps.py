@@ -6,7 +6,10 @@ A step of 1 forgets everything learnt before, so no schedule goes beyond it.
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
+
 from s3vm._registry import lookup
+from s3vm._typing import Array
 
 __all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
 
@@ -15,8 +18,11 @@ __all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
 class Step(Protocol):
     """A schedule of step sizes."""
 
-    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
-        """``gamma_t`` of a run of `n_iterations` whose labelled rows cost `total_cost` together."""
+    def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
+        """``gamma_t`` of each column in a run of `n_iterations`.
+
+        `stiffness` says how steep each column's objective is: of steps about ``1 / stiffness`` it can take many.
+        """
         ...
 
 
@@ -30,8 +36,8 @@ class Constant:
         if not self.eta >= 1:
             raise ValueError(f"Constant needs eta >= 1, so that the step is at most 1; got eta={self.eta!r}")
 
-    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
-        return 1.0 / self.eta
+    def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
+        return np.full_like(stiffness, 1.0 / self.eta)
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class Theorem:
         if not self.theta > 0:
             raise ValueError(f"Theorem needs theta > 0; got theta={self.theta!r}")
 
-    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
-        return min(1.0, self.theta / n_iterations**0.75)
+    def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
+        return np.full_like(stiffness, min(1.0, self.theta / n_iterations**0.75))
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,8 @@ class Decaying:
     Parameters
     ----------
     t0 : float >= 0 or "auto", default "auto"
-        ``"auto"`` is a tenth of what the labelled rows cost together: the gradient grows with that cost, and the
-        first steps shrink by as much.
+        ``"auto"`` is a tenth of what the labelled rows cost together (all of it if their loss is curved): the gradient
+        grows with that cost, and the first steps shrink by as much.
     """
 
     t0: float | Literal["auto"] = "auto"
@@ -65,8 +71,8 @@ class Decaying:
         if self.t0 != "auto" and not (isinstance(self.t0, int | float) and self.t0 >= 0):
             raise ValueError(f'Decaying needs t0 >= 0 or "auto"; got t0={self.t0!r}')
 
-    def size(self, t: int, n_iterations: int, total_cost: float) -> float:
-        t0 = 0.1 * total_cost if isinstance(self.t0, str) else self.t0
+    def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
+        t0 = stiffness if isinstance(self.t0, str) else np.full_like(stiffness, self.t0)
         return 1.0 / (t0 + t + 1)
 
 

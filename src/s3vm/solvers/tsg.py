@@ -40,7 +40,7 @@ class TSG:
     passes : float or None, default None
         Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
     batch_size : int, default 256
-        Rows of each kind in an iteration. If there are no more labelled rows than that, all are used.
+        Rows of each kind in an iteration. If there are no more labelled rows than that, all are used, each once.
     n_features : int or "sqrt", default "sqrt"
         Random features in a block, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
     step : Step, "decaying", "constant" or "theorem", default "decaying"
@@ -54,6 +54,8 @@ class TSG:
         Share of the iterations over which the unlabelled cost grows from 0 to ``C*``. 0 is the paper's.
     n_reference : int, default 500
         Unlabelled rows over which the mean is held.
+    draw_labelled : bool, default False
+        Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`.
     look_ahead : int, default 16
         How many iterations' batches are evaluated in one sweep over the old features. It changes the speed only.
     """
@@ -67,6 +69,7 @@ class TSG:
     balance: bool = True
     ramp: float = 0.5
     n_reference: int = 500
+    draw_labelled: bool = False
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ class TSG:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"TSG needs a whole number {name} of at least 1; got {name}={value!r}")
-        if self.passes is not None and not self.passes > 0:
+        if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
             raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
         if self.n_features != "sqrt" and not (isinstance(self.n_features, int | np.integer) and self.n_features >= 1):
             raise ValueError(f'TSG needs n_features of at least 1 or "sqrt"; got n_features={self.n_features!r}')
@@ -84,8 +87,12 @@ class TSG:
 
     @classmethod
     def as_printed(cls, **settings: Any) -> "TSG":
-        """Algorithm 1 as it is printed: no intercept, no balance, no ramp, constant steps."""
-        return cls(**{"intercept": False, "balance": False, "ramp": 0.0, "step": "constant", **settings})
+        """Algorithm 1 as it is printed: labelled rows drawn, no intercept, no balance, no ramp, constant steps.
+
+        The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
+        """
+        printed = {"draw_labelled": True, "intercept": False, "balance": False, "ramp": 0.0, "step": "constant"}
+        return cls(**{**printed, **settings})
 
     def iterations(self, problem: Problem) -> int:
         if self.passes is None:
@@ -98,18 +105,20 @@ class TSG:
 
     def run(self, problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
         n_iterations = self.iterations(problem)
-        features = backend.features(problem.kernel, problem.seed, self._block_size(problem), problem.n_dims)
-        steps, total_cost = step(self.step), float(problem.costs.sum(axis=0).max())
+        m = self._block_size(problem) if state is None else state.coefficients.shape[1]
+        features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
+        steps, curvature = step(self.step), problem.labelled_loss.curvature
+        stiffness = max(0.1, curvature) * problem.costs.sum(axis=0)
+        balanced = self._balanced(problem)
+        target = np.where(balanced, 2 * problem.prior - 1, 0.0)
         if state is None:
             coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
-            zeros = np.zeros((1, problem.n_columns))
-            state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, zeros[0], zeros[:0])
-        elif state.coefficients.shape[1:] != (features.n_features, problem.n_columns):
+            state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, np.ones_like(target))
+        elif state.coefficients.shape[2] != problem.n_columns:
             raise ValueError(
-                f"cannot go on with {features.n_features} features and {problem.n_columns} columns from a state that "
-                f"has {state.coefficients.shape[1]} and {state.coefficients.shape[2]}: start afresh"
+                f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"
             )
-        state = state.with_room(n_iterations)
+        state = state.continued(self, n_iterations, problem.n_columns)
         pool = None
         for t in range(state.iteration, n_iterations):
             if pool is None or t % self.look_ahead == 0:
@@ -117,45 +126,49 @@ class TSG:
                 pool = _Pool(self, problem, range(start, min(start + self.look_ahead, n_iterations)))
             rows = pool.rows_from(t)
             state = state.scored(rows, features)
-            gamma = steps.size(t, n_iterations, total_cost)
+            gamma = steps.sizes(t, n_iterations, stiffness)
             ramp = 1.0 if self.ramp == 0 else min(1.0, (t + 1) / (self.ramp * n_iterations))
             at, gradient, record = self._gradient(problem, pool, state, ramp)
             alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
             later = slice(pool.step_size, None)
             scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
-            intercept = (1 - gamma) * state.intercept
-            if self._balances(problem):
-                intercept = 2 * problem.prior - 1 - scores[-pool.n_reference :].mean(axis=0)
-            elif self.intercept:
-                intercept = intercept - gamma * gradient.sum(axis=0)
-            state = state.after(alpha, gamma, scores, intercept, {"step": gamma, **record})
+            intercept = (1 - gamma) * state.intercept - self.intercept * gamma * gradient.sum(axis=0)
+            if pool.n_reference:
+                held = target - scores[-pool.n_reference :].mean(axis=0)
+                intercept = np.where(balanced, held, intercept)
+            state = state.after(alpha, gamma, scores, intercept, {"step": float(gamma[0]), **record})
             yield state
 
     def _gradient(
         self, problem: Problem, pool: "_Pool", state: "_State", ramp: float
     ) -> tuple[Array, Array, dict[str, float]]:
         """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
+        main = slice(0, problem.n_models)
         everywhere = np.arange(len(state.scores))
         at, rows, stands_for = pool.labelled(state.iteration, everywhere)
         r, y, costs = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows]
         places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r, y)]
-        record = {"labelled_loss": float(np.sum(costs * problem.labelled_loss.value(r, y)) / costs.sum())}
+        loss = problem.labelled_loss.value(r[:, main], y[:, main])
+        record = {"labelled_loss": float(np.average(loss, weights=costs[:, main]))}
         if problem.uses_unlabelled:
             at = pool.unlabelled(everywhere)
             r = state.scores[at] + state.intercept
             places.append(at)
             parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r))
-            record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r).mean())
-            record["positive_share"] = float((r > 0).mean())
-        if self._balances(problem):
+            record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r[:, main]).mean())
+            if problem.n_models == 1:
+                record["positive_share"] = float((r[:, 0] > 0).mean())
+        if pool.n_reference:
             # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
-            total = sum(part.sum(axis=0) for part in parts)
+            total = self._balanced(problem) * sum(part.sum(axis=0) for part in parts)
             places.append(everywhere[-pool.n_reference :])
             parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
         return np.concatenate(places), np.concatenate(parts), record
 
-    def _balances(self, problem: Problem) -> bool:
-        return self.intercept and self.balance and problem.uses_unlabelled
+    def _balanced(self, problem: Problem) -> Array:
+        """Which columns hold their mean output: those that the unlabelled rows matter to."""
+        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
+        return np.asarray(matters * bool(self.intercept and self.balance), dtype=bool)
 
     def _block_size(self, problem: Problem) -> int:
         if self.n_features == "sqrt":
@@ -174,7 +187,8 @@ class _Pool:
     def __init__(self, solver: TSG, problem: Problem, iterations: range) -> None:
         self._first, self._batch_size, self._n_labelled = iterations.start, solver.batch_size, problem.n_labelled
         self._keeps_labelled = self._n_labelled <= solver.look_ahead * self._batch_size
-        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, problem.n_labelled)
+        self._draws_labelled = solver.draw_labelled or self._n_labelled > self._batch_size
+        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, self._n_labelled)
         drawn: list[Rows] = []
         if not self._keeps_labelled:
             drawn.append(problem.labelled[self._labelled.ravel()])
@@ -187,9 +201,9 @@ class _Pool:
         if self._keeps_labelled:
             drawn.append(problem.labelled)
         self.n_reference = 0
-        if solver._balances(problem) and problem.unlabelled is not None:
-            self.n_reference = min(solver.n_reference, problem.unlabelled.n_rows)
-            drawn.append(problem.unlabelled.batches(problem.seed, Stream.REFERENCE, range(1, 2), self.n_reference))
+        if solver._balanced(problem).any() and problem.unlabelled is not None:
+            drawn.append(problem.unlabelled.sample(problem.seed, solver.n_reference))
+            self.n_reference = drawn[-1].shape[0]
         self._rows = stack(drawn)
 
     def rows_from(self, t: int) -> Rows:
@@ -198,13 +212,11 @@ class _Pool:
 
     def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
         """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
-        if not self._keeps_labelled:
-            at, rows = everywhere[: self._batch_size], self._labelled[t - self._first]
+        rows = self._labelled[t - self._first] if self._draws_labelled else np.arange(self._n_labelled)
+        if self._keeps_labelled:
+            at = everywhere[len(everywhere) - self.n_reference - self._n_labelled :][rows]
         else:
-            staying = everywhere[len(everywhere) - self.n_reference - self._n_labelled :]
-            everyone = self._n_labelled <= self._batch_size
-            rows = np.arange(self._n_labelled) if everyone else self._labelled[t - self._first]
-            at = staying[rows]
+            at = everywhere[: self._batch_size]
         return at, rows, self._n_labelled / len(rows)
 
     def unlabelled(self, everywhere: Array) -> Array:
@@ -217,7 +229,8 @@ class _State:
     """What TSG knows after an iteration.
 
     The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
-    product of numbers, and the array is only ever written beyond `iteration`, where no earlier state looks.
+    product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
+    those of the rows that the solver `made_by` looks at next, without intercept.
     """
 
     kernel: Kernel
@@ -225,39 +238,43 @@ class _State:
     n_dims: int
     coefficients: Array
     intercept: Array
-    scores: Array
+    scale: Array
     iteration: int = 0
-    scale: float = 1.0
+    scores: Array = field(default_factory=lambda: np.empty((0, 0)))
+    made_by: tuple[TSG, int] | None = None
     record: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, alpha: Array, gamma: float, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
+    def after(self, alpha: Array, gamma: Array, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
-        if scale < _SMALLEST_SCALE:
-            coefficients, scale = coefficients * coefficients.dtype.type(scale), 1.0
+        if scale.min() < _SMALLEST_SCALE:
+            coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
         coefficients[self.iteration] = alpha / scale
         return replace(
             self,
             coefficients=coefficients,
             intercept=intercept,
-            iteration=self.iteration + 1,
             scale=scale,
+            iteration=self.iteration + 1,
             scores=scores,
             record=record,
         )
 
     def model(self) -> Model:
         coefficients = self.coefficients[: self.iteration]
-        scale = coefficients.dtype.type(self.scale)
-        return Model(self.kernel, self.seed, self.n_dims, scale * coefficients, self.intercept)
+        scaled = coefficients * self.scale.astype(coefficients.dtype)
+        return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
 
     def detached(self) -> "_State":
-        return replace(self, scores=self.scores[:0])
+        return replace(self, scores=np.empty((0, 0)), made_by=None)
 
-    def with_room(self, n_blocks: int) -> "_State":
-        """This state on an array of its own with room for `n_blocks`, so that no other run writes into it."""
+    def continued(self, solver: TSG, n_iterations: int, n_columns: int) -> "_State":
+        """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
+        made_by = (solver, n_iterations)
+        n_blocks = max(n_iterations, self.iteration)
         room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
         room[: self.iteration] = self.coefficients[: self.iteration]
-        return replace(self, coefficients=room)
+        scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
+        return replace(self, coefficients=room, scores=scores, made_by=made_by)
 
     def scored(self, rows: Rows, features: Features) -> "_State":
         """This state with the scores of all `rows`, of which the last ones may be known already."""
