@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -16,3 +18,14 @@ def test_links_lead_somewhere():
     for page in [README, *README.parent.glob("*.md"), *README.parent.glob("docs/*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_public_names():
+    import s3vm
+
+    assert sorted(s3vm.__all__) == sorted(name for names in s3vm._HOMES.values() for name in names)
+    for name in s3vm.__all__:
+        assert getattr(s3vm, name).__name__ == name
+    assert set(s3vm.__all__) <= set(dir(s3vm))
+    with pytest.raises(AttributeError, match="no attribute 'SVC'"):
+        _ = s3vm.SVC

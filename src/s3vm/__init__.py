@@ -1,10 +1,14 @@
 """Kernel semi-supervised support vector machines at any scale."""
 
-from s3vm.estimators import S3VMClassifier
-from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.losses import Exponential, Hat, Hinge, Ramp, SquaredHat, SquaredHinge
-from s3vm.model_selection import LabeledKFold
-from s3vm.solvers import TSG, Constant, Decaying, Theorem
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s3vm.estimators import S3VMClassifier
+    from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+    from s3vm.losses import Exponential, Hat, Hinge, Ramp, SquaredHat, SquaredHinge
+    from s3vm.model_selection import LabeledKFold
+    from s3vm.solvers import TSG, Constant, Decaying, Theorem
 
 __version__ = "0.1.0"
 
@@ -26,3 +30,23 @@ __all__ = [
     "SquaredHinge",
     "Theorem",
 ]
+
+# A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
+_HOMES = {
+    "estimators": ["S3VMClassifier"],
+    "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
+    "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SquaredHat", "SquaredHinge"],
+    "model_selection": ["LabeledKFold"],
+    "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"s3vm.{home}"), name)
+    raise AttributeError(f"module 's3vm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

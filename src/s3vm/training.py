@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from s3vm._typing import Array
 from s3vm.backends import Backend
@@ -33,9 +34,11 @@ def train(
     states: Iterator[State] = solver.run(problem, backend, state)
     progress = _Progress(solver.iterations(problem), verbose > 0)
     try:
-        for state in states:
-            records.append({"iteration": state.iteration, **state.record})
-            progress.show(records[-1])
+        # The products between sweeps are small: threads of the BLAS would only wait for each other.
+        with threadpool_limits(limits=1, user_api="blas"):
+            for state in states:
+                records.append({"iteration": state.iteration, **state.record})
+                progress.show(records[-1])
     except KeyboardInterrupt:
         if not records or state is None:
             raise
