@@ -96,7 +96,7 @@ UNLABELLED = {
     "hat": lambda r: -sign(r) if abs(r) < 1 else 0.0,
     "squared_hat": lambda r: sign(r) * (abs(r) - 1) if abs(r) < 1 else 0.0,
     "ramp": lambda r: -sign(r) if 0.3 < abs(r) < 1 else 0.0,
-    "exp": lambda r: -10 * r * math.exp(-5 * r * r),
+    "exp": lambda r: -6 * r * math.exp(-3 * r * r),
 }
 
 

@@ -23,7 +23,8 @@ from sklearn.svm import SVC
 
 from s3vm import TSG, Constant, Exponential, Hat, Hinge, LabeledKFold, Matern, S3VMClassifier
 
-FEW = TSG(max_iter=20, batch_size=32, n_features=32)
+FEW = TSG(max_iter=20, batch_size=32, n_features=32, span="features", max_features=128)
+PLAIN = {"anchor": False, "exact_labelled": False, "reuse": False, "n_features": 32, "batch_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_binary(moons):
     assert clf.decision_function(X).shape == (300,)
     np.testing.assert_array_equal(clf.classes_, [0, 1])
     np.testing.assert_array_equal(clf.predict(X), (clf.decision_function(X) > 0).astype(int))
-    assert clf.n_iter_ == 128
+    assert clf.n_iter_ == 200
 
 
 def test_multiclass(flowers):
@@ -196,7 +197,7 @@ def test_refitting_forgets_the_transduction(moons):
 
 def test_warm_start_goes_on(moons):
     X, _, some = moons
-    others = {"n_features": 32, "batch_size": 32, "ramp": 0}
+    others = {**PLAIN, "ramp": 0}
     whole = make(solver=TSG(max_iter=20, **others)).fit(X, some)
     half = make(solver=TSG(max_iter=10, **others), warm_start=True).fit(X, some).fit(X, some)
     assert half.n_iter_ == 20
@@ -206,12 +207,13 @@ def test_warm_start_goes_on(moons):
 
 def test_warm_start_takes_other_rows(moons):
     """More rows would mean more features and more labels more folds; both stay as they were begun."""
-    X, y, some = moons
-    few = np.where(np.arange(300) < 8, y, -1)
-    clf = S3VMClassifier(warm_start=True, C=10, random_state=0).fit(X, few)
+    X, y, _ = moons
+    few = np.where(np.arange(300) < 45, y, -1)
+    solver = TSG(**{**PLAIN, "n_features": "sqrt", "max_iter": 128})
+    clf = S3VMClassifier(solver, warm_start=True, C=10, unlabeled_weight=0.3, random_state=0).fit(X, few)
     n_features = clf.model_.coefficients.shape[1]
     more = np.tile(X, (40, 1))
-    clf.fit(more, np.r_[some, np.full(len(more) - 300, -1)])
+    clf.fit(more, np.r_[np.where(np.arange(300) < 90, y, -1), np.full(len(more) - 300, -1)])
     assert clf.n_iter_ == 256
     assert clf.model_.coefficients.shape[1] == n_features
     assert clf.score(X, y) > 0.85
@@ -227,6 +229,8 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
     for changed in ({"gamma": 3.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
         with pytest.raises(ValueError, match="same kernel, gamma, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
+    with pytest.raises(ValueError, match="only with the rows it began with"):
+        clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)
     assert clf.n_iter_ == 20, "a cold fit leaves nothing to go on from"
@@ -363,13 +367,10 @@ def test_same_seed_same_model(moons):
     first = make(n_jobs=1).fit(X, some)
     for n_jobs in (1, 2, 3, 8):
         again = make(n_jobs=n_jobs).fit(X, some)
-        np.testing.assert_array_equal(again.model_.coefficients, first.model_.coefficients)
         np.testing.assert_array_equal(again.decision_function(X), first.decision_function(X))
         np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
-    other = make(random_state=1).fit(X, some)
-    assert not np.array_equal(other.model_.coefficients, first.model_.coefficients)
-    big = make(random_state=2**40).fit(X, some)
-    assert not np.array_equal(big.model_.coefficients, make(random_state=2**41).fit(X, some).model_.coefficients)
+    others = [make(random_state=seed).fit(X, some).decision_function(X) for seed in (0, 1, 2**40, 2**41)]
+    assert len({scores.tobytes() for scores in others}) == 4
 
 
 def test_a_row_is_scored_alone(moons):

@@ -6,13 +6,16 @@ from functools import cache
 
 import numpy as np
 import pytest
+from sklearn.svm import SVC
 
 import literal
 from s3vm.backends import BACKENDS, backend
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.losses import UNLABELLED_LOSSES, Hinge, SquaredHinge
+from s3vm.losses import UNLABELLED_LOSSES, Hinge, SmoothHinge, SquaredHinge
 from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, TSG, Constant, Decaying, Theorem
+from s3vm.solvers.algorithm1 import algorithm1
+from s3vm.solvers.anchored import anchored
 from s3vm.solvers.steps import step
 from s3vm.sources import ArraySource
 
@@ -47,6 +50,7 @@ def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0
         unlabelled=ArraySource(X, np.arange(n_labelled, len(X)), dtype),
         unlabelled_cost=np.full(columns, C_star),
         prior=(targets > 0).mean(axis=0),
+        prior_is_known=False,
         kernel=kernel,
         labelled_loss=labelled_loss or Hinge(),
         unlabelled_loss=UNLABELLED_LOSSES[loss](),
@@ -83,6 +87,8 @@ def literal_coefficients(kernel, loss, n_labelled=6, draw_labelled=True, slope=l
     return np.array(alphas), literal.predict(x, alphas, kernel, 5, M)
 
 
+# What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
+BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 PRINTED = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1))
 
 
@@ -124,18 +130,37 @@ def test_equals_the_literal_algorithm_with_squared_hinge():
 # The contract: whatever is registered is tested here, in every combination.
 
 
-def settings(solver):
-    return {"max_iter": 20, "batch_size": BATCH, "n_features": M}
+VARIANTS = {
+    "tsg": {},
+    "tsg, features": {"span": "features", "max_features": 5 * M},
+    "tsg, noisy labelled part": {"exact_labelled": False, "max_features": 5 * M},
+    "tsg, no reuse": {"reuse": False},
+    "tsg, no balance": {"balance": False, "step": Constant(eta=100)},
+    "tsg, no anchor": {"anchor": False},
+    "tsg, Algorithm 1": BALANCED,
+    "tsg, as printed": {**BALANCED, "intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
+}
+
+
+def configured(variant, **changed):
+    """A solver of the table, small."""
+    kind = SOLVERS[variant.split(",")[0]]
+    return kind(**{"max_iter": 20, "batch_size": BATCH, "n_features": M, **VARIANTS[variant], **changed})
+
+
+def test_every_solver_is_in_the_table():
+    assert {variant.split(",")[0] for variant in VARIANTS} == set(SOLVERS)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
 @pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_contract(solver, loss, kernel, name, dtype):
-    chosen = SOLVERS[solver](**settings(solver))
-    problem = make_problem(kernel, loss, dtype, columns=2)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_contract(variant, loss, kernel, name, dtype):
+    chosen = configured(variant)
+    smooth = {"columns": 2, "labelled_loss": SmoothHinge()}  # support vectors begin right at the hinge's kink
+    problem = make_problem(kernel, loss, dtype, **smooth)
     engine = backend(name, dtype)
     X, _ = rows()
     points = X.astype(dtype)
@@ -145,37 +170,39 @@ def test_contract(solver, loss, kernel, name, dtype):
     assert scores.shape == (len(X), 2)
     assert all(np.isfinite(value) for state in states for value in state.record.values())
 
-    exact = make_problem(kernel, loss, "float64", columns=2)
+    exact = make_problem(kernel, loss, "float64", **smooth)
     oracle = last(chosen.run(exact, backend("reference", "float64"))).model()
     expected = oracle.decision(X, backend("reference", "float64"))
     size = np.abs(expected).max()
     np.testing.assert_allclose(scores / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
 
     again = last(chosen.run(problem, engine)).model()
-    np.testing.assert_array_equal(again.coefficients, states[-1].model().coefficients)
+    np.testing.assert_array_equal(again.decision(points, engine), scores)
     for stop in (1, len(states) // 2, len(states) - 1):
         resumed = last(chosen.run(problem, engine, states[stop - 1])).model()
         np.testing.assert_array_equal(resumed.coefficients, again.coefficients)
+        np.testing.assert_array_equal(resumed.weights, again.weights)
         np.testing.assert_array_equal(resumed.intercept, again.intercept)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_a_state_never_changes(solver):
-    chosen = SOLVERS[solver](**settings(solver))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_state_never_changes(variant):
+    engine = backend("cpu", "float64")
+    X, _ = rows()
     seen = []
     states = []
-    for state in chosen.run(make_problem(RBF(0.7), "hat"), backend("cpu", "float64")):
+    for state in configured(variant).run(make_problem(RBF(0.7), "hat"), engine):
         states.append(state)
-        seen.append(state.model().coefficients.copy())
-    for state, coefficients in zip(states, seen):
-        np.testing.assert_array_equal(state.model().coefficients, coefficients)
+        seen.append(state.model().decision(X, engine))
+    for state, scores in zip(states, seen):
+        np.testing.assert_array_equal(state.model().decision(X, engine), scores)
 
 
 @pytest.mark.parametrize("weight", [0.0, 3.0])
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_columns_are_independent(solver, weight):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_columns_are_independent(variant, weight):
     """Two columns of one run are the two runs of one column."""
-    chosen = SOLVERS[solver](**settings(solver))
+    chosen = configured(variant)
     engine = backend("cpu", "float64")
     both = make_problem(RBF(0.7), "hat", columns=2)
     both.costs[:, 1] *= 0.5
@@ -183,7 +210,8 @@ def test_columns_are_independent(solver, weight):
     both.unlabelled_cost[1] *= weight
     model = last(chosen.run(both, engine)).model()
     X, _ = rows()
-    for k in (0, 1):
+    # A column that the unlabelled rows do not matter to is solved in another way, exactly, when it is alone.
+    for k in (0, 1) if weight or "Algorithm 1" in variant or "printed" in variant else (0,):
         alone = make_problem(RBF(0.7), "hat", columns=1)
         alone.targets[:], alone.costs[:] = both.targets[:, [k]], both.costs[:, [k]]
         alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
@@ -191,19 +219,67 @@ def test_columns_are_independent(solver, weight):
         np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("stop", [3, 18])
-def test_going_on_with_other_settings(solver, stop):
+def test_going_on_with_other_settings(stop):
     """A state may be carried on by a longer run, or with other batches: nothing of the old run's rows is taken over."""
     engine = backend("cpu", "float64")
     problem = make_problem(RBF(0.7), "hat")
-    state = list(SOLVERS[solver](**settings(solver)).run(problem, engine))[stop - 1]
+    state = list(configured("tsg, Algorithm 1").run(problem, engine))[stop - 1]
     for changed in ({"max_iter": 40}, {"batch_size": 5}):
-        other = SOLVERS[solver](**{**settings(solver), **changed})
+        other = configured("tsg, Algorithm 1", **changed)
         carried = last(other.run(problem, engine, state)).model()
         afresh = last(other.run(problem, engine, state.detached())).model()
         np.testing.assert_array_equal(carried.coefficients, afresh.coefficients)
-    assert list(SOLVERS[solver](**{**settings(solver), "max_iter": stop - 1}).run(problem, engine, state)) == []
+    assert list(configured("tsg, Algorithm 1", max_iter=stop - 1).run(problem, engine, state)) == []
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
+@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
+def test_anchored_without_its_options_is_algorithm_1(kernel, balance, loss):
+    """The anchored loop, told to start from nothing, spread nothing and draw everything, is the other loop."""
+    settings = {"max_iter": 30, "batch_size": BATCH, "n_features": M, "balance": balance, "step": Decaying(t0=1)}
+    problem = make_problem(kernel, loss, columns=2)
+    engine = backend("cpu", "float64")
+    plain = TSG(**BALANCED, **settings)
+    expected = last(algorithm1(plain, problem, engine)).model()
+    result = last(anchored(plain, problem, engine)).model()
+    size = np.abs(expected.coefficients).max()
+    np.testing.assert_allclose(result.coefficients / size, expected.coefficients / size, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(result.intercept, expected.intercept, rtol=0, atol=1e-9 * size)
+
+
+def test_the_supervised_solution_is_that_of_svc():
+    X, y = rows(20)
+    problem = make_problem(RBF(0.7), "hat", n_labelled=20, C=40.0, C_star=0.0)
+    states = list(TSG().run(problem, backend("cpu", "float64")))
+    assert len(states) == 1
+    svc = SVC(C=2.0, gamma=0.7, tol=1e-4).fit(X[:20], y)
+    scores = states[0].model().decision(X, backend("cpu", "float64"))[:, 0]
+    np.testing.assert_allclose(scores, svc.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["tsg", "tsg, features", "tsg, no reuse"])
+def test_an_anchored_run_holds_the_supervised_mean(variant):
+    problem = make_problem(RBF(0.7), "exp", n_labelled=50)
+    engine = backend("cpu", "float64")
+    model = last(configured(variant).run(problem, engine)).model()
+    reference = problem.unlabelled.sample(problem.seed, 500)
+    before = last(TSG().run(make_problem(RBF(0.7), "exp", n_labelled=50, C_star=0.0), engine)).model()
+    means = [m.decision(reference, engine).mean() for m in (model, before)]
+    assert means[0] == pytest.approx(means[1], abs=1e-9)
+
+
+def test_known_shares_move_the_target():
+    scores = np.linspace(-1, 1, 101)[:, None] + 0.3
+    problem = replace(make_problem(RBF(0.7), "exp", n_labelled=50), prior=np.array([0.25]), prior_is_known=True)
+    shift = TSG().target(problem, scores)[0] - scores.mean()
+    assert np.mean(scores + shift > 0) == pytest.approx(0.25, abs=0.01)
+    few = replace(make_problem(RBF(0.7), "exp", n_labelled=10), prior=np.array([0.5]))
+    shift = TSG().target(few, scores - 0.9)[0] - (scores - 0.9).mean()
+    assert 0.3 < np.mean(scores - 0.9 + shift > 0) < 0.5, "within a standard error of the labelled share"
+    tied = np.repeat([-1.0, 1.0], [95, 6])[:, None]
+    assert np.isfinite(TSG().target(few, tied)).all()
 
 
 # What is TSG's own.
@@ -213,7 +289,7 @@ def test_looking_ahead_changes_nothing():
     problem = make_problem(RBF(0.7), "hat")
     engine = backend("cpu", "float64")
     results = [
-        last(TSG(max_iter=37, n_features=M, batch_size=4, look_ahead=k).run(problem, engine)).model()
+        last(TSG(max_iter=37, n_features=M, batch_size=4, look_ahead=k, **BALANCED).run(problem, engine)).model()
         for k in (1, 5, 16, 64)
     ]
     for model in results[1:]:
@@ -225,7 +301,7 @@ def test_balance_holds_the_mean_output():
     problem = make_problem(RBF(0.7), "hat", columns=2)
     problem.prior[:] = [0.9, 0.2]
     engine = backend("cpu", "float64")
-    solver = TSG(max_iter=30, n_features=M, batch_size=BATCH, n_reference=1000)
+    solver = TSG(max_iter=30, n_features=M, batch_size=BATCH, n_reference=1000, **BALANCED)
     model = last(solver.run(problem, engine)).model()
     reference = problem.unlabelled.sample(problem.seed, 1000)
     assert len(reference) == problem.unlabelled.n_rows
@@ -242,7 +318,7 @@ def test_the_intercept_alone_is_a_constant_feature():
     problem = make_problem(RBF(1e9), "hat", C_star=0.0, n_labelled=6)
     X, y = rows()
     engine = backend("cpu", "float64")
-    solver = TSG(max_iter=40, n_features=M, batch_size=BATCH, balance=False, step=Decaying(t0=1))
+    solver = TSG(max_iter=40, n_features=M, batch_size=BATCH, balance=False, step=Decaying(t0=1), **BALANCED)
     model = last(solver.run(problem, engine)).model()
     b, scores = 0.0, np.zeros(6)
     for t, state in enumerate(solver.run(problem, engine)):
@@ -303,11 +379,20 @@ def test_passes():
         {"look_ahead": 0},
         {"n_reference": -1},
         {"step": "fast"},
+        {"span": "all"},
+        {"growth": -1},
+        {"max_features": 0},
     ],
     ids=str,
 )
 def test_settings_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
+        TSG(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"span": "rows", "reuse": False}, {"intercept": False}])
+def test_settings_that_do_not_go_together(wrong):
+    with pytest.raises(ValueError, match="needs"):
         TSG(**wrong)
 
 

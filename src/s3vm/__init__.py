@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from s3vm.estimators import S3VMClassifier
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-    from s3vm.losses import Exponential, Hat, Hinge, Ramp, SquaredHat, SquaredHinge
+    from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
     from s3vm.solvers import TSG, Constant, Decaying, Theorem
 
@@ -26,6 +26,7 @@ __all__ = [
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
+    "SmoothHinge",
     "SquaredHat",
     "SquaredHinge",
     "Theorem",
@@ -35,7 +36,7 @@ __all__ = [
 _HOMES = {
     "estimators": ["S3VMClassifier"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
-    "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SquaredHat", "SquaredHinge"],
+    "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
     "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
 }

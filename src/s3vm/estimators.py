@@ -1,6 +1,7 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,16 +17,19 @@ from s3vm.calibration import calibrator
 from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
-from s3vm.model_selection import folds_of_rows
-from s3vm.models import winners
+from s3vm.model_selection import distinct_rows, stratified_folds
+from s3vm.models import Model, winners
 from s3vm.problem import Problem
+from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.solvers import Solver, State, solver
+from s3vm.solvers.supervised import supervised
 from s3vm.sources import ArraySource
 from s3vm.training import train
 
 __all__ = ["S3VMClassifier"]
 
-_CALIBRATION_FOLDS = 5
+_AUTO_WEIGHTS = (1.0, 0.3)
+_FOLDS = 5
 _CHUNK = 1 << 16
 _KEPT = 100
 _LARGEST = {"float32": 1e30, "float64": 1e150}
@@ -37,6 +41,7 @@ class _Start(NamedTuple):
     state: State
     lasting: tuple[Any, ...]
     n_folds: int
+    C: float
 
 
 class _Training(NamedTuple):
@@ -68,12 +73,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         The kernel's width, as in `sklearn.svm.SVC`.
     C : float > 0, default 1.0
         The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
-    unlabeled_weight : float >= 0 or "paper", default 0.3
-        The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores
-        the unlabelled rows. ``"paper"`` is the paper's ``n_l / n_u``, which vanishes as the unlabelled rows grow.
-    loss : "hat", "squared_hat", "ramp", "exp" or a configured loss, default "hat"
+    unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
+        The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores the
+        unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0, and takes one only if it lowers the Brier score of
+        labelled rows that were left out of training; `safety_` says which, and why. ``"paper"`` is the paper's
+        ``n_l / n_u``, which vanishes as the unlabelled rows grow.
+    loss : "exp", "hat", "squared_hat", "ramp" or a configured loss, default "exp"
         The loss u of an unlabelled row.
-    labeled_loss : "hinge", "squared_hinge" or a configured loss, default "hinge"
+    labeled_loss : "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "smooth_hinge"
         The loss l of a labelled row.
     class_prior : array of shape (n_classes,) or None, default None
         Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
@@ -106,6 +113,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     n_iter_ : int
     history_ : dict of arrays of shape (n_iter_,)
         One entry an iteration: step size, losses over the batch, share of unlabelled rows predicted positive.
+    safety_ : Safety or None
+        With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
         A label for each training row: its own, or the predicted one. Computed when first asked for.
     model_ : Model
@@ -128,6 +137,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     classes_: Array
     history_: dict[str, Array]
+    model_: Model
+    safety_: Safety | None
     _start: _Start | None
     _transduction: Array | None
 
@@ -138,9 +149,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         kernel: str | Kernel = "rbf",
         gamma: Gamma = "scale",
         C: float = 1.0,
-        unlabeled_weight: float | Literal["paper"] = 0.3,
-        loss: str | UnlabelledLoss = "hat",
-        labeled_loss: str | LabelledLoss = "hinge",
+        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
+        loss: str | UnlabelledLoss = "exp",
+        labeled_loss: str | LabelledLoss = "smooth_hinge",
         class_prior: Any = None,
         class_weight: Any = None,
         unlabeled: Any = -1,
@@ -191,7 +202,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counts = weight[labelled] > 0
         at, unlabelled = np.flatnonzero(labelled)[counts], np.flatnonzero(~labelled)
-        classes, codes = np.unique(labels[counts], return_inverse=True)
+        classes, all_codes = np.unique(labels[counts], return_inverse=True)
+        codes = all_codes
         if len(classes) < 2:
             raise ValueError(
                 f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
@@ -205,40 +217,120 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
                 stacklevel=2,
             )
-        rows = ArraySource(X, at, self.dtype).take(slice(None))
-        folds = self._folds(rows, codes, _CALIBRATION_FOLDS if before is None else before.n_folds)
+        rows, codes, weight_l = distinct_rows(ArraySource(X, at, self.dtype).take(slice(None)), codes, weight[at])
+        source = ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None
         if before is None:
             seed = _seed(self.random_state)
-            fitted_kernel = kernel(self.kernel, self.gamma).resolve(X, np.where(labelled, weight, 1.0), seed)
+            row_weight = np.where(labelled, weight, 1.0)
+            C, fitted_kernel = self._cost_and_kernel(X, row_weight, rows, classes, codes, weight_l, seed)
         else:
-            seed, fitted_kernel = before.state.seed, before.state.kernel
+            seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
+        weights = self._weights(len(codes), len(unlabelled))
+        left_out = self._left_out(codes, before.n_folds if before else _FOLDS)
+        row_cost = C * weight_l * compute_sample_weight(self.class_weight, classes[codes])
+        if np.any(row_cost < 0):
+            raise ValueError(f"class_weight={self.class_weight!r} has a negative weight: give weights of at least 0")
         problem = Problem(
             labelled=rows,
-            unlabelled=ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None,
+            unlabelled=source,
             kernel=fitted_kernel,
             labelled_loss=labelled_loss(self.labeled_loss),
             unlabelled_loss=unlabelled_loss(self.loss),
             seed=seed,
-            **self._columns(classes, codes, weight[at], folds, len(unlabelled)),
+            prior_is_known=self.class_prior is not None,
+            **_columns(weights, left_out, codes, row_cost, self._prior(len(classes), codes, weight_l)),
         )
         if before is not None:
             chosen = chosen.longer(problem, before.state.iteration)
         state, history = train(chosen, problem, engine, before.state if before else None, self.verbose)
         model = state.model()
-        if not np.isfinite(model.coefficients).all():
+        if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-        n_outputs = problem.n_models
+        chosen_model, held_out, safety = self._choice(model, problem, weights, left_out, codes, engine)
         if self.probability:
-            held_out = model.decision(rows, engine).reshape(len(at), -1, n_outputs)[np.arange(len(at)), folds + 1]
-            self._calibrator = calibrator(held_out, codes, weight[at])
+            known = np.isfinite(held_out).all(axis=1)
+            fair = held_out if known.any() else chosen_model.decision(rows, engine)
+            known = known if known.any() else np.ones_like(known)
+            self._calibrator = calibrator(fair[known], codes[known], weight_l[known])
         if before is not None:
             history = {name: np.concatenate([self.history_[name], values]) for name, values in history.items()}
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
-        self.model_ = model.columns(slice(0, n_outputs))
-        self._start = _Start(state.detached(), self._lasting(), int(folds.max()) + 1) if self.warm_start else None
-        self._training = _Training(X, at, codes, X[:_KEPT].copy())
+        self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
+        self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C) if self.warm_start else None
+        self._training = _Training(X, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
         self._transduction = None
+        self._warn_of_collapse(source, codes, weight_l)
         return self
+
+    def _choice(
+        self, model: Model, problem: Problem, weights: list[float], left_out: Array, codes: Array, engine: Any
+    ) -> tuple[Model, Array, Safety | None]:
+        """The model of the weight that is taken, its scores of labelled rows that were left out, and the reasons."""
+        n_outputs, n_groups = problem.n_models, left_out.shape[1]
+        scores = model.decision(problem.labelled, engine).reshape(len(codes), len(weights), n_groups, n_outputs)
+        held_out = {weight: _held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
+        if self.unlabeled_weight != "auto" or problem.unlabelled is None:
+            return model.columns(slice(0, n_outputs)), held_out[weights[0]], None
+        gram = problem.kernel.gram(problem.labelled, problem.labelled).astype(np.float64)
+        first = slice(0, n_groups * n_outputs)
+        dual, intercept = supervised(gram, problem.targets[:, first], problem.costs[:, first])
+        base = _held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)
+        safety = choose(codes, base, held_out)
+        if safety.weight == 0:
+            nothing = np.empty((0, 1, dual.shape[1]), engine.dtype)
+            alone = replace(model, coefficients=nothing, intercept=intercept, centres=problem.labelled, weights=dual)
+            return alone.columns(slice(0, n_outputs)), base, safety
+        start = weights.index(safety.weight) * n_groups * n_outputs
+        return model.columns(slice(start, start + n_outputs)), held_out[safety.weight], safety
+
+    def _cost_and_kernel(
+        self, X: Any, row_weight: Array, rows: Any, classes: Array, codes: Array, weight: Array, seed: int
+    ) -> tuple[float, Kernel]:
+        """The cost of a labelled row, and the kernel with its width."""
+        return _positive("C", self.C), kernel(self.kernel, self.gamma).resolve(X, row_weight, seed)
+
+    def _weights(self, n_labelled: int, n_unlabelled: int) -> list[float]:
+        """The weights of the unlabelled rows that are tried; the history speaks of the first."""
+        if n_unlabelled == 0:
+            return [0.0]
+        if self.unlabeled_weight == "auto":
+            return list(_AUTO_WEIGHTS)
+        if self.unlabeled_weight == "paper":
+            return [n_labelled / n_unlabelled]
+        return [_positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
+
+    def _left_out(self, codes: Array, most: int) -> Array:
+        """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
+        nothing = np.zeros((len(codes), 1), dtype=bool)
+        if not self.probability and self.unlabeled_weight != "auto":
+            return nothing
+        alone = len(codes) < FEW_LABELS and codes.max() == 1
+        folds = np.arange(len(codes)) if alone else stratified_folds(codes, most)
+        if folds.max() == 0:
+            warnings.warn(
+                "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
+                "that were trained on and will be too sure, and the weight of unlabelled rows cannot be chosen. "
+                "Label another row of that class",
+                stacklevel=3,
+            )
+            return nothing
+        return np.hstack([nothing, folds[:, None] == np.arange(folds.max() + 1)])
+
+    def _warn_of_collapse(self, source: ArraySource | None, codes: Array, weight: Array) -> None:
+        """Says so if a class that a fair share of the labelled rows has is hardly predicted at all."""
+        if source is None:
+            return
+        sample = source.sample(self.model_.seed, _KEPT * 5)
+        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
+        predicted = np.bincount(winners(self.model_.decision(sample, engine)), minlength=len(self.classes_))
+        expected = self._prior(len(self.classes_), codes, weight)
+        for code in np.flatnonzero((expected > 0.1) & (predicted / predicted.sum() < 0.1 * expected)):
+            warnings.warn(
+                f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "
+                f"{self.classes_[code]!r}, where {expected[code]:.0%} were expected. Lower unlabeled_weight, "
+                "give class_prior, or let the solver balance the classes",
+                stacklevel=3,
+            )
 
     def _before(self) -> "_Start | None":
         """What an earlier fit left to go on from, if that is wanted."""
@@ -253,40 +345,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _lasting(self) -> tuple[Any, ...]:
         """The settings that cannot change between a fit and its continuation."""
         return kernel(self.kernel, self.gamma), self.dtype, self.probability, self.random_state
-
-    def _folds(self, rows: Any, codes: Array, most: int) -> Array:
-        """The calibration fold of each labelled row."""
-        if not self.probability:
-            return np.zeros(len(codes), dtype=np.intp)
-        folds = folds_of_rows(rows, codes, most)
-        if folds.max() == 0:
-            warnings.warn(
-                "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
-                "that were trained on and will be too sure. Label another row of that class, or set probability=False",
-                stacklevel=3,
-            )
-        return folds
-
-    def _columns(self, classes: Array, codes: Array, weight: Array, folds: Array, n_unlabelled: int) -> dict[str, Any]:
-        """What the columns stand for: the classes against the rest, then the same without each fold in turn."""
-        positive = np.arange(1, 2) if len(classes) == 2 else np.arange(len(classes))
-        targets = np.where(codes[:, None] == positive, 1.0, -1.0)
-        row_cost = _positive("C", self.C) * weight * compute_sample_weight(self.class_weight, classes[codes])
-        if np.any(row_cost < 0):
-            raise ValueError(f"class_weight={self.class_weight!r} has a negative weight: give weights of at least 0")
-        kept = _kept_rows(folds) if self.probability else np.ones((len(codes), 1))
-        costs = np.repeat(row_cost[:, None] * kept, len(positive), axis=1)
-        if self.unlabeled_weight == "paper":
-            share = len(codes) / max(n_unlabelled, 1)
-        else:
-            share = _positive("unlabeled_weight", self.unlabeled_weight, zero=True)
-        return {
-            "targets": np.tile(targets, kept.shape[1]),
-            "costs": costs,
-            "unlabelled_cost": share * costs.sum(axis=0),
-            "prior": np.tile(self._prior(len(classes), codes, weight)[positive], kept.shape[1]),
-            "n_models": len(positive),
-        }
 
     def _prior(self, n_classes: int, codes: Array, weight: Array) -> Array:
         if self.class_prior is None:
@@ -392,11 +450,27 @@ def _has_probability(estimator: S3VMClassifier) -> bool:
     return True
 
 
-def _kept_rows(folds: Array) -> Array:
-    """Which rows each group of columns trains on: all of them, then all but each fold (all again if there is one)."""
-    n_folds = int(folds.max()) + 1
-    left_out = np.full(1, -1) if n_folds == 1 else np.arange(n_folds)
-    return np.column_stack([np.ones(len(folds)), folds[:, None] != left_out])
+def _columns(weights: list[float], left_out: Array, codes: Array, row_cost: Array, prior: Array) -> dict[str, Any]:
+    """The columns of a problem: weights of unlabelled rows, times what is left out, times classes against the rest."""
+    positive = np.arange(1, 2) if len(prior) == 2 else np.arange(len(prior))
+    targets = np.where(codes[:, None] == positive, 1.0, -1.0)
+    costs = np.repeat(row_cost[:, None] * ~left_out, len(positive), axis=1)
+    n_groups = len(weights) * left_out.shape[1]
+    return {
+        "targets": np.tile(targets, n_groups),
+        "costs": np.tile(costs, len(weights)),
+        "unlabelled_cost": np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
+        "prior": np.tile(prior[positive], n_groups),
+        "n_models": len(positive),
+    }
+
+
+def _held_out(scores: Array, left_out: Array) -> Array:
+    """The score of each row by the model that was trained without it; NaN where there is none."""
+    result = np.full((scores.shape[0], scores.shape[2]), np.nan)
+    rows, groups = np.nonzero(left_out)
+    result[rows] = scores[rows, groups]
+    return result
 
 
 def _positive(name: str, value: Any, zero: bool = False) -> float:

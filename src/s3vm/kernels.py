@@ -113,7 +113,8 @@ class Kernel(ABC):
             return self
         if not np.isfinite(width):
             raise ValueError("the rows of X are so close together that no kernel width fits them; scale the features")
-        return replace(self, gamma=width)
+        # Rounded, so that the order in which rows were summed does not show.
+        return replace(self, gamma=float(f"{width:.12g}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,8 @@ class RBF(_Radial):
     """The Gaussian kernel ``k(x, x') = exp(-gamma ||x - x'||^2)``; its frequencies are normal."""
 
     def gram(self, X: Any, Z: Any) -> Array:
-        return pairwise.rbf_kernel(X, Z, gamma=self.width)
+        gram = _squared_distances(X, Z, self.width)
+        return np.exp(np.negative(gram, out=gram), out=gram)
 
     def _frequencies(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return np.sqrt(2.0 * self.width) * random.normals(seed, Stream.FREQUENCY, block, n_rows, n_dims)
@@ -191,7 +193,7 @@ class Matern(_Radial):
             raise ValueError(f"Matern needs nu=0.5, 1.5 or 2.5; got nu={self.nu!r}")
 
     def gram(self, X: Any, Z: Any) -> Array:
-        r = pairwise.euclidean_distances(X, Z) * np.sqrt(4.0 * self.nu * self.width)
+        r = np.sqrt(_squared_distances(X, Z, 4.0 * self.nu * self.width))
         polynomial = {0.5: 1.0, 1.5: 1.0 + r, 2.5: 1.0 + r + r**2 / 3.0}[self.nu]
         return polynomial * np.exp(-r)
 
@@ -253,7 +255,9 @@ class Polynomial(Kernel):
         return int(self.degree)
 
     def gram(self, X: Any, Z: Any) -> Array:
-        return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=self.width, coef0=self.coef0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            X, Z = _scaled(X, self.width), _scaled(Z, self.width)
+            return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
 
     def draw(
         self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
@@ -276,6 +280,23 @@ def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
     """The kernel of that name with width `gamma`, or the configured one that was given, with its own width."""
     found: Kernel = lookup("kernel", spec, KERNELS, Kernel)
     return replace(found, gamma=gamma) if isinstance(spec, str) else found
+
+
+def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
+    """``scale ||x - z||^2`` by one product."""
+    X, Z = _scaled(X, scale), _scaled(Z, scale)
+    if sparse.issparse(X) or sparse.issparse(Z):
+        return pairwise.euclidean_distances(X, Z, squared=True)
+    result = X @ Z.T
+    result *= -2
+    result += np.einsum("ij,ij->i", X, X)[:, None]
+    result += np.einsum("ij,ij->i", Z, Z)
+    return np.maximum(result, 0, out=result)
+
+
+def _scaled(X: Any, scale: float) -> Any:
+    """Rows times ``sqrt(scale)``: neither huge nor tiny ones then leave the range of their precision."""
+    return X * X.dtype.type(np.sqrt(scale))
 
 
 def _dense(X: Any) -> Array:

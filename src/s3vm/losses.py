@@ -25,6 +25,7 @@ __all__ = [
     "Hinge",
     "LabelledLoss",
     "Ramp",
+    "SmoothHinge",
     "SquaredHat",
     "SquaredHinge",
     "UnlabelledLoss",
@@ -37,7 +38,7 @@ __all__ = [
 class LabelledLoss(Protocol):
     """Loss of a labelled row; `y` is -1 or +1.
 
-    `curvature` bounds the second derivative: a loss whose slope grows needs smaller steps.
+    `curvature` is the second derivative far on the wrong side: a loss whose slope keeps growing needs smaller steps.
     """
 
     curvature: ClassVar[float]
@@ -65,6 +66,33 @@ class Hinge:
 
     def grad(self, r: Array, y: Array) -> Array:
         return np.where(y * r < 1, -y, 0)
+
+
+@dataclass(frozen=True)
+class SmoothHinge:
+    """The hinge with its kink rounded over a width ``w``: the default, since gradient steps settle on it.
+
+    With ``m = 1 - y r``: ``l = 0`` for m < 0, ``m^2 / (2 w)`` up to m = w, ``m - w / 2`` beyond.
+
+    Parameters
+    ----------
+    width : float > 0, default 0.1
+    """
+
+    width: float = 0.1
+
+    curvature: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width < np.inf:
+            raise ValueError(f"SmoothHinge needs a finite width > 0; got width={self.width!r}")
+
+    def value(self, r: Array, y: Array) -> Array:
+        slack = np.maximum(0, 1 - y * r)
+        return np.where(slack < self.width, slack**2 / (2 * self.width), slack - self.width / 2)
+
+    def grad(self, r: Array, y: Array) -> Array:
+        return -y * np.clip((1 - y * r) / self.width, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -135,11 +163,11 @@ class Exponential:
 
     Parameters
     ----------
-    s : float > 0, default 5
-        The paper's 5; a smaller one reaches farther from the boundary.
+    s : float > 0, default 3
+        The paper has 5; a smaller one reaches farther from the boundary.
     """
 
-    s: float = 5.0
+    s: float = 3.0
 
     def __post_init__(self) -> None:
         if not 0 < self.s < np.inf:
@@ -152,7 +180,7 @@ class Exponential:
         return -2 * self.s * r * np.exp(-self.s * r**2)
 
 
-LABELLED_LOSSES: dict[str, type] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
+LABELLED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, "squared_hinge": SquaredHinge}
 UNLABELLED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}
 
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 from s3vm._typing import Array
 from s3vm.labels import split_labels
 
-__all__ = ["LabeledKFold", "folds_of_rows"]
+__all__ = ["LabeledKFold", "distinct_rows", "stratified_folds"]
 
 
 class LabeledKFold(BaseCrossValidator):
@@ -48,22 +48,28 @@ class LabeledKFold(BaseCrossValidator):
             yield np.concatenate([known[train], unknown]), known[test]
 
 
-def folds_of_rows(X: Any, codes: Array, most: int) -> Array:
-    """The fold of each row, stratified by class: at most `most` folds, and each with every class in its training part.
+def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Array]:
+    """Labelled rows in an order that depends on what they are, copies with the same label merged into one.
 
-    A row's place is found from its content and not from where it stands, so that the folds do not depend on the order
-    of the rows, and equal rows share a fold: a row is never tested on its own copy. A class of one distinct row cannot
-    be held out; then all rows are in fold 0.
+    Whatever is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
+    with twice the weight.
     """
     digests = _digests(X)
-    members = [np.flatnonzero(codes == code) for code in np.unique(codes)]
-    distinct = [np.unique(digests[rows], return_inverse=True) for rows in members]
-    n_folds = min(most, *(len(values) for values, _ in distinct))
-    folds = np.zeros(len(codes), dtype=np.intp)
-    dealt = 0
-    for rows, (values, which) in zip(members, distinct, strict=True):
-        folds[rows] = (which + dealt) % n_folds
-        dealt += len(values)
+    order = np.lexsort((digests, codes))
+    digests = digests[order]
+    new = np.r_[True, (digests[1:] != digests[:-1]) | (codes[order][1:] != codes[order][:-1])]
+    first = order[new]
+    return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
+
+
+def stratified_folds(codes: Array, most: int) -> Array:
+    """The fold of each row: at most `most` folds, each with every class in its training part.
+
+    A class of one row cannot be held out; then all rows are in fold 0.
+    """
+    n_folds = min(most, int(np.bincount(codes).min()))
+    folds = np.empty(len(codes), dtype=np.intp)
+    folds[np.argsort(codes, kind="stable")] = np.arange(len(codes)) % n_folds
     return folds
 
 

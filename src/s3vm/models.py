@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
@@ -10,12 +11,16 @@ from s3vm.kernels import Kernel
 
 __all__ = ["Model", "winners"]
 
+_PANEL = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """``f_k(x) = sum over blocks t and features j of coefficients[t, j, k] phi_tj(x) + intercept[k]``.
+    """A kernel expansion and a random-feature expansion, either of which may be empty:
 
-    The features are not here: `kernel` and `seed` say how to draw them.
+    ``f_k(x) = sum_i weights[i, k] k(centres[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
+
+    The features ``phi_tj`` are not here: `kernel` and `seed` say how to draw them.
     """
 
     kernel: Kernel
@@ -23,16 +28,49 @@ class Model:
     n_dims: int
     coefficients: Array
     intercept: Array
+    centres: Rows = None
+    weights: Array | None = None
 
     def decision(self, X: Rows, backend: Backend) -> Array:
         """``f(x)`` for every row and column, shape ``(n, K)``."""
-        features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
-        return features.decision(self.coefficients, X) + self.intercept
+        scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))
+        if self.weights is not None:
+            centres = self.centres.astype(np.float64)
+            for start in range(0, X.shape[0], _PANEL):
+                part = slice(start, min(start + _PANEL, X.shape[0]))
+                scores[part] += (self.kernel.gram(_panel(X[part]), centres) @ self.weights)[: part.stop - start]
+        if len(self.coefficients):
+            features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
+            scores += features.decision(self.coefficients, X)
+        return scores
 
     def columns(self, chosen: slice) -> "Model":
-        """The model of some columns only."""
-        kept = np.ascontiguousarray(self.coefficients[:, :, chosen])
-        return replace(self, coefficients=kept, intercept=self.intercept[chosen])
+        """The model of some columns only, with the centres that matter to them."""
+        kept = replace(
+            self,
+            coefficients=np.ascontiguousarray(self.coefficients[:, :, chosen]),
+            intercept=self.intercept[chosen],
+        )
+        if self.weights is None:
+            return kept
+        weights = self.weights[:, chosen]
+        matter = np.flatnonzero(weights.any(axis=1))
+        return replace(kept, centres=self.centres[matter], weights=np.ascontiguousarray(weights[matter]))
+
+    @property
+    def is_finite(self) -> bool:
+        parts = [self.coefficients, self.intercept] + ([] if self.weights is None else [self.weights])
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
+
+def _panel(rows: Rows) -> Rows:
+    """Rows in float64, filled up with zeros to a full panel: every product then has the same shape, and the score of a
+    row does not depend on the rows beside it."""
+    if sparse.issparse(rows):
+        return rows.astype(np.float64)
+    panel = np.zeros((_PANEL, rows.shape[1]))
+    panel[: len(rows)] = rows
+    return panel
 
 
 def winners(scores: Array) -> Array:

@@ -35,6 +35,8 @@ class Problem:
     unlabelled_cost : array of shape (K,)
     prior : array of shape (K,)
         Share of positive rows expected among the unlabelled ones.
+    prior_is_known : bool
+        Whether the user said so; otherwise it is the share among the labelled rows.
     kernel : Kernel
         With a numeric width.
     labelled_loss, unlabelled_loss : the losses ``l`` and ``u``
@@ -49,6 +51,7 @@ class Problem:
     unlabelled: Source | None
     unlabelled_cost: Array
     prior: Array
+    prior_is_known: bool
     kernel: Kernel
     labelled_loss: LabelledLoss
     unlabelled_loss: UnlabelledLoss

@@ -1,70 +1,92 @@
-"""TSGS3VM: triply stochastic gradients, Algorithm 1 of the paper."""
+"""TSGS3VM: triply stochastic gradients, as printed or anchored at the supervised solution."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from s3vm import philox
-from s3vm._typing import Array, Rows
-from s3vm.backends import Backend, Features
-from s3vm.kernels import Kernel
-from s3vm.models import Model
-from s3vm.philox import Stream
+from s3vm._typing import Array
+from s3vm.backends import Backend
 from s3vm.problem import Problem
+from s3vm.solvers.algorithm1 import algorithm1
+from s3vm.solvers.anchored import anchored
+from s3vm.solvers.base import State
 from s3vm.solvers.steps import Step, step
-from s3vm.sources import stack
 
 __all__ = ["TSG"]
 
-
 _FEWEST_FEATURES = 64
-_SMALLEST_SCALE = 1e-8
+_FEW_LABELS = 40
 
 
 @dataclass(frozen=True)
 class TSG:
-    """Triply stochastic gradients: labelled rows, unlabelled rows and random features drawn anew each iteration.
+    """Triply stochastic gradients: labelled rows, unlabelled rows and random features.
 
-    Iteration t draws a labelled batch, an unlabelled batch and block t of m random features, and steps along
+    Iteration t of the paper's Algorithm 1 draws a labelled batch, an unlabelled batch and block t of m random features,
+    and steps along
 
         ``alpha_t = -gamma_t (sum_l C_l l'(f(x), y) phi_t(x) + C* mean_u u'(f(x)) phi_t(x))``,
 
-    after which all older coefficients shrink by ``1 - gamma_t``.
+    after which all older coefficients shrink by ``1 - gamma_t``. What makes it beat the supervised SVM it competes with
+    are the options below, all on by default. `TSG.as_printed` has them all off.
 
     Parameters
     ----------
-    max_iter : int, default 128
-        Number of iterations T. The paper finds 64 to 128 enough.
+    max_iter : int or "auto", default "auto"
+        Number of iterations T. ``"auto"`` is one pass over the unlabelled rows, but from 200 to 1000 iterations.
     passes : float or None, default None
         Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
-    batch_size : int, default 256
-        Rows of each kind in an iteration. If there are no more labelled rows than that, all are used, each once.
-    n_features : int or "sqrt", default "sqrt"
+    batch_size : int, default 64
+        Unlabelled rows in an iteration.
+    n_features : int or "sqrt", default 512
         Random features in a block, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
     step : Step, "decaying", "constant" or "theorem", default "decaying"
         The step sizes; see `s3vm.solvers.steps`.
+    anchor : bool, default True
+        Whether to start from the exact supervised solution, and hold the balance at its mean output.
+    exact_labelled : bool, default True
+        Whether labelled rows act on their own kernel functions, without noise, instead of on random features.
+    reuse : bool, default True
+        Whether each gradient acts on all features born so far instead of on one new block.
+    max_features : int, default 8192
+        With `reuse`: how many features there are in the end.
+    growth : float in [0, 1], default 0.5
+        With `reuse`: share of the iterations over which features are born; a quarter of them is there from the start.
+    span : "auto", "rows" or "features", default "auto"
+        What the unlabelled rows act on: their own kernel functions (exact, the paper's h_t) or random features.
+        ``"auto"`` takes rows if there are at most `max_rows`.
+    max_rows : int, default 8192
     intercept : bool, default True
-        Whether the decision function has a constant term. The paper's has none.
+        Whether the decision function has a constant term.
     balance : bool, default True
-        Whether the intercept holds the mean output over the unlabelled rows (a sample of them) at what the expected
-        class shares make it. The paper does not, and without it one class may swallow all unlabelled rows.
+        Whether the intercept holds the mean output over a sample of unlabelled rows. Without it, one class may swallow
+        all of them.
     ramp : float in [0, 1], default 0.5
-        Share of the iterations over which the unlabelled cost grows from 0 to ``C*``. 0 is the paper's.
+        Share of the iterations over which the unlabelled cost grows from 0 to ``C*``.
     n_reference : int, default 500
         Unlabelled rows over which the mean is held.
     draw_labelled : bool, default False
-        Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`.
+        Algorithm 1 only: whether to draw a batch of labelled rows, with replacement, even if there are no more than
+        `batch_size`; otherwise all of them are used then.
     look_ahead : int, default 16
-        How many iterations' batches are evaluated in one sweep over the old features. It changes the speed only.
+        Algorithm 1 only: how many iterations' batches are evaluated in one sweep over the old features. It changes the
+        speed and nothing else.
     """
 
-    max_iter: int = 128
+    max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
-    batch_size: int = 256
-    n_features: int | Literal["sqrt"] = "sqrt"
+    batch_size: int = 64
+    n_features: int | Literal["sqrt"] = 512
     step: str | Step = "decaying"
+    anchor: bool = True
+    exact_labelled: bool = True
+    reuse: bool = True
+    max_features: int = 8192
+    growth: float = 0.5
+    span: Literal["auto", "rows", "features"] = "auto"
+    max_rows: int = 8192
     intercept: bool = True
     balance: bool = True
     ramp: float = 0.5
@@ -73,213 +95,109 @@ class TSG:
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_iter", "batch_size", "n_reference", "look_ahead"):
+        whole = ["batch_size", "max_features", "max_rows", "n_reference", "look_ahead"]
+        whole += ["max_iter"] * (self.max_iter != "auto") + ["n_features"] * (self.n_features != "sqrt")
+        for name in whole:
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"TSG needs a whole number {name} of at least 1; got {name}={value!r}")
         if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
             raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
-        if self.n_features != "sqrt" and not (isinstance(self.n_features, int | np.integer) and self.n_features >= 1):
-            raise ValueError(f'TSG needs n_features of at least 1 or "sqrt"; got n_features={self.n_features!r}')
-        if not 0 <= self.ramp <= 1:
-            raise ValueError(f"TSG needs ramp between 0 and 1; got ramp={self.ramp!r}")
+        for name in ("ramp", "growth"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"TSG needs {name} between 0 and 1; got {name}={getattr(self, name)!r}")
+        if self.span not in ("auto", "rows", "features"):
+            raise ValueError(f'TSG needs span "auto", "rows" or "features"; got span={self.span!r}')
+        if self.span == "rows" and not (self.exact_labelled and self.reuse):
+            raise ValueError('span="rows" has no random features: it needs exact_labelled=True and reuse=True')
+        if self.balance and not self.intercept:
+            raise ValueError("the intercept holds the balance: intercept=False needs balance=False")
         step(self.step)
 
     @classmethod
     def as_printed(cls, **settings: Any) -> "TSG":
-        """Algorithm 1 as it is printed: labelled rows drawn, no intercept, no balance, no ramp, constant steps.
+        """Algorithm 1 as it is printed: none of the options, labelled rows drawn, constant steps.
 
         The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
         """
-        printed = {"draw_labelled": True, "intercept": False, "balance": False, "ramp": 0.0, "step": "constant"}
-        return cls(**{**printed, **settings})
+        off = {
+            "anchor": False,
+            "exact_labelled": False,
+            "reuse": False,
+            "intercept": False,
+            "balance": False,
+            "ramp": 0.0,
+        }
+        paper = {"max_iter": 128, "batch_size": 256, "n_features": "sqrt", "step": "constant", "draw_labelled": True}
+        return cls(**{**off, **paper, **settings})
 
     def iterations(self, problem: Problem) -> int:
-        if self.passes is None:
-            return self.max_iter
         n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
-        return int(np.ceil(self.passes * n_rows / self.batch_size))
+        if self.passes is not None:
+            return int(np.ceil(self.passes * n_rows / self.batch_size))
+        if self._is_algorithm1(problem):
+            return 128 if isinstance(self.max_iter, str) else self.max_iter
+        if not problem.uses_unlabelled and self.anchor:
+            return 1
+        if isinstance(self.max_iter, str):
+            return int(np.clip(np.ceil(n_rows / self.batch_size), 200, 1000))
+        return self.max_iter
 
     def longer(self, problem: Problem, done: int) -> "TSG":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
-    def run(self, problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
-        n_iterations = self.iterations(problem)
-        m = self._block_size(problem) if state is None else state.coefficients.shape[1]
-        features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
-        steps, curvature = step(self.step), problem.labelled_loss.curvature
-        stiffness = max(0.1, curvature) * problem.costs.sum(axis=0)
-        balanced = self._balanced(problem)
-        target = np.where(balanced, 2 * problem.prior - 1, 0.0)
-        if state is None:
-            coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
-            state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, np.ones_like(target))
-        elif state.coefficients.shape[2] != problem.n_columns:
-            raise ValueError(
-                f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"
-            )
-        state = state.continued(self, n_iterations, problem.n_columns)
-        pool = None
-        for t in range(state.iteration, n_iterations):
-            if pool is None or t % self.look_ahead == 0:
-                start = t - t % self.look_ahead
-                pool = _Pool(self, problem, range(start, min(start + self.look_ahead, n_iterations)))
-            rows = pool.rows_from(t)
-            state = state.scored(rows, features)
-            gamma = steps.sizes(t, n_iterations, stiffness)
-            ramp = 1.0 if self.ramp == 0 else min(1.0, (t + 1) / (self.ramp * n_iterations))
-            at, gradient, record = self._gradient(problem, pool, state, ramp)
-            alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
-            later = slice(pool.step_size, None)
-            scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
-            intercept = (1 - gamma) * state.intercept - self.intercept * gamma * gradient.sum(axis=0)
-            if pool.n_reference:
-                held = target - scores[-pool.n_reference :].mean(axis=0)
-                intercept = np.where(balanced, held, intercept)
-            state = state.after(alpha, gamma, scores, intercept, {"step": float(gamma[0]), **record})
-            yield state
+    def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
+        yield from (algorithm1 if self._is_algorithm1(problem) else anchored)(self, problem, backend, state)  # type: ignore[arg-type]
 
-    def _gradient(
-        self, problem: Problem, pool: "_Pool", state: "_State", ramp: float
-    ) -> tuple[Array, Array, dict[str, float]]:
-        """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
-        main = slice(0, problem.n_models)
-        everywhere = np.arange(len(state.scores))
-        at, rows, stands_for = pool.labelled(state.iteration, everywhere)
-        r, y, costs = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows]
-        places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r, y)]
-        loss = problem.labelled_loss.value(r[:, main], y[:, main])
-        record = {"labelled_loss": float(np.average(loss, weights=costs[:, main]))}
-        if problem.uses_unlabelled:
-            at = pool.unlabelled(everywhere)
-            r = state.scores[at] + state.intercept
-            places.append(at)
-            parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r))
-            record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r[:, main]).mean())
-            if problem.n_models == 1:
-                record["positive_share"] = float((r[:, 0] > 0).mean())
-        if pool.n_reference:
-            # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
-            total = self._balanced(problem) * sum(part.sum(axis=0) for part in parts)
-            places.append(everywhere[-pool.n_reference :])
-            parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-        return np.concatenate(places), np.concatenate(parts), record
+    def _is_algorithm1(self, problem: Problem) -> bool:
+        """Whether there is nothing to anchor: no option asks for it, or no unlabelled row and no supervised start."""
+        asked = self.anchor or self.exact_labelled or self.reuse
+        return not asked or not (self.anchor or problem.uses_unlabelled)
 
-    def _balanced(self, problem: Problem) -> Array:
-        """Which columns hold their mean output: those that the unlabelled rows matter to."""
-        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
-        return np.asarray(matters * bool(self.intercept and self.balance), dtype=bool)
-
-    def _block_size(self, problem: Problem) -> int:
+    def block_size(self, problem: Problem) -> int:
+        """The number m of features in a block."""
         if self.n_features == "sqrt":
             return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
         return self.n_features
 
+    def balanced(self, problem: Problem) -> Array:
+        """Which columns hold their mean output: those that the unlabelled rows matter to."""
+        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
+        return np.asarray(matters * bool(self.balance), dtype=bool)
 
-class _Pool:
-    """The rows whose scores are kept up to date over some iterations: their batches, then the rows that always stay.
+    def spans_rows(self, n_unlabelled: int) -> bool:
+        """Whether unlabelled rows act on their own kernel functions."""
+        if self.span == "auto":
+            return self.exact_labelled and self.reuse and n_unlabelled <= self.max_rows
+        return self.span == "rows"
 
-    A batch does not depend on the model. All batches of the pool are therefore drawn, and swept over the old features,
-    at once; each new block is added to the scores of later batches as it is born. Labelled rows stay, unless they are
-    so many that drawing them is cheaper, and so does the reference sample, which comes last.
-    """
+    def target(self, problem: Problem, start: Array) -> Array:
+        """The mean output over the reference sample that each column holds; `start` has the supervised scores there.
 
-    def __init__(self, solver: TSG, problem: Problem, iterations: range) -> None:
-        self._first, self._batch_size, self._n_labelled = iterations.start, solver.batch_size, problem.n_labelled
-        self._keeps_labelled = self._n_labelled <= solver.look_ahead * self._batch_size
-        self._draws_labelled = solver.draw_labelled or self._n_labelled > self._batch_size
-        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, self._n_labelled)
-        drawn: list[Rows] = []
-        if not self._keeps_labelled:
-            drawn.append(problem.labelled[self._labelled.ravel()])
-        if problem.uses_unlabelled and problem.unlabelled is not None:
-            drawn.append(problem.unlabelled.batches(problem.seed, Stream.UNLABELLED, iterations, self._batch_size))
-        self.step_size = len(drawn) * self._batch_size
-        if len(drawn) == 2:
-            by_kind = np.arange(2 * len(iterations) * self._batch_size).reshape(2, len(iterations), -1)
-            drawn = [stack(drawn)[by_kind.swapaxes(0, 1).ravel()]]
-        if self._keeps_labelled:
-            drawn.append(problem.labelled)
-        self.n_reference = 0
-        if solver._balanced(problem).any() and problem.unlabelled is not None:
-            drawn.append(problem.unlabelled.sample(problem.seed, solver.n_reference))
-            self.n_reference = drawn[-1].shape[0]
-        self._rows = stack(drawn)
-
-    def rows_from(self, t: int) -> Rows:
-        """The rows that iteration t and later ones need."""
-        return self._rows[(t - self._first) * self.step_size :]
-
-    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
-        """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
-        rows = self._labelled[t - self._first] if self._draws_labelled else np.arange(self._n_labelled)
-        if self._keeps_labelled:
-            at = everywhere[len(everywhere) - self.n_reference - self._n_labelled :][rows]
-        else:
-            at = everywhere[: self._batch_size]
-        return at, rows, self._n_labelled / len(rows)
-
-    def unlabelled(self, everywhere: Array) -> Array:
-        """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
-        return everywhere[self.step_size - self._batch_size : self.step_size]
+        It is the mean of the supervised solution. If the class shares are known, that solution is shifted first so that
+        its shares are these; if there are few labels, so that they are within a standard error of the labelled ones.
+        """
+        if not self.anchor:
+            return 2 * problem.prior - 1
+        means = start.mean(axis=0)
+        for k in range(problem.n_columns):
+            n_labelled = int(np.count_nonzero(problem.costs[:, k]))
+            share, error = problem.prior[k], 0.0
+            if not problem.prior_is_known:
+                if n_labelled >= _FEW_LABELS or problem.n_models > 1:
+                    continue
+                share = (share * n_labelled + 0.5) / (n_labelled + 1)
+                error = np.sqrt(share * (1 - share) / n_labelled)
+            means[k] += _shift_to_share(start[:, k], share - error, share + error)
+        return means
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """What TSG knows after an iteration.
-
-    The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
-    product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
-    those of the rows that the solver `made_by` looks at next, without intercept.
-    """
-
-    kernel: Kernel
-    seed: int
-    n_dims: int
-    coefficients: Array
-    intercept: Array
-    scale: Array
-    iteration: int = 0
-    scores: Array = field(default_factory=lambda: np.empty((0, 0)))
-    made_by: tuple[TSG, int] | None = None
-    record: Mapping[str, float] = field(default_factory=dict)
-
-    def after(self, alpha: Array, gamma: Array, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
-        coefficients, scale = self.coefficients, self.scale * (1 - gamma)
-        if scale.min() < _SMALLEST_SCALE:
-            coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
-        coefficients[self.iteration] = alpha / scale
-        return replace(
-            self,
-            coefficients=coefficients,
-            intercept=intercept,
-            scale=scale,
-            iteration=self.iteration + 1,
-            scores=scores,
-            record=record,
-        )
-
-    def model(self) -> Model:
-        coefficients = self.coefficients[: self.iteration]
-        scaled = coefficients * self.scale.astype(coefficients.dtype)
-        return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
-
-    def detached(self) -> "_State":
-        return replace(self, scores=np.empty((0, 0)), made_by=None)
-
-    def continued(self, solver: TSG, n_iterations: int, n_columns: int) -> "_State":
-        """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
-        made_by = (solver, n_iterations)
-        n_blocks = max(n_iterations, self.iteration)
-        room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
-        room[: self.iteration] = self.coefficients[: self.iteration]
-        scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
-        return replace(self, coefficients=room, scores=scores, made_by=made_by)
-
-    def scored(self, rows: Rows, features: Features) -> "_State":
-        """This state with the scores of all `rows`, of which the last ones may be known already."""
-        missing = rows.shape[0] - len(self.scores)
-        if missing == 0:
-            return self
-        fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
-        return replace(self, scores=np.concatenate([self.scale * fresh, self.scores]))
+def _shift_to_share(scores: Array, low: float, high: float) -> float:
+    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
+    share = float(np.mean(scores > 0))
+    if low <= share <= high:
+        return 0.0
+    values = np.unique(scores)
+    cuts = np.concatenate([values[:1] - 1e-6, (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+    shares = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
+    return float(-cuts[np.argmin(np.abs(shares - (low if share < low else high)))])

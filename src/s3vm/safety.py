@@ -1,0 +1,108 @@
+"""Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.metrics import average_precision_score, balanced_accuracy_score
+
+from s3vm._typing import Array
+from s3vm.models import winners
+
+__all__ = ["FEW_LABELS", "Safety", "brier_losses", "choose"]
+
+FEW_LABELS = 40  # below, every labelled row is a fold of its own
+_UNCERTAIN = 30  # labelled rows below which the choice is not to be trusted much
+_NEEDED = -0.5  # standard errors by which the loss must fall
+
+
+@dataclass(frozen=True)
+class Safety:
+    """What was chosen, and why. `print` it for a plain sentence.
+
+    Attributes
+    ----------
+    weight : float
+        The chosen weight of the unlabelled rows; 0 is the supervised solution.
+    scores : dict of weight to dict
+        For weight 0 and each weight tried, over held-out labelled rows: ``"error"``, ``"balanced_error"``,
+        ``"average_precision"`` (two classes), ``"brier"``, and ``"z"``, by how many standard errors the Brier score
+        differs from the supervised one.
+    n_labelled : int
+        Labelled rows that could be held out.
+    uncertain : bool
+        Whether they are too few for the choice to be trusted.
+    sentence : str
+    """
+
+    weight: float
+    scores: dict[float, dict[str, float]] = field(repr=False)
+    n_labelled: int
+    uncertain: bool
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Safety:
+    """The largest weight whose held-out scores beat the supervised ones, if there is one.
+
+    `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models that have not seen them; rows
+    of NaN could not be held out. A weight is taken if the mean Brier loss falls by half a standard error of the
+    difference, row by row: error counts would be coarser, and a hinge on raw scores is fooled by their scale.
+    """
+    known = np.isfinite(supervised).all(axis=1)
+    n_labelled = int(known.sum())
+    codes, supervised = codes[known], supervised[known]
+    uncertain = n_labelled < _UNCERTAIN
+    if n_labelled < 4 or not held_out:
+        sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
+        return Safety(0.0, {}, n_labelled, True, sentence)
+    base = brier_losses(codes, supervised)
+    scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
+    for weight, all_scores in held_out.items():
+        losses = brier_losses(codes, all_scores[known])
+        difference = losses - base
+        z = difference.mean() / (difference.std(ddof=1) / np.sqrt(n_labelled) + 1e-12)
+        scores[weight] = _measures(codes, all_scores[known], losses) | {"z": float(z)}
+    good = [weight for weight in held_out if scores[weight]["z"] <= _NEEDED]
+    chosen = max(good, default=0.0)
+    before, after = scores[0.0], scores[chosen]
+    if chosen:
+        sentence = (
+            f"unlabelled rows lowered the cross-validated Brier score from {before['brier']:.4f} to "
+            f"{after['brier']:.4f} and changed the error from {before['error']:.1%} to {after['error']:.1%}; "
+            f"using them with weight {chosen:g}"
+        )
+    else:
+        sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
+    if uncertain:
+        sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
+    return Safety(chosen, scores, n_labelled, uncertain, sentence)
+
+
+def brier_losses(codes: Array, scores: Array) -> Array:
+    """The Brier loss of each row, its scores made probabilities by a softmax of fixed sharpness.
+
+    The scores are divided by their mean size, so that only their shape counts; for two classes this is
+    ``p = 1 / (1 + exp(-2 f / mean|f|))``.
+    """
+    n_classes = int(codes.max()) + 1
+    margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
+    sharpness = (1 + np.log(max(n_classes - 1, 1)) / 2) / max(float(np.abs(margins).mean()), 1e-12)
+    odds = np.exp(sharpness * (margins - margins.max(axis=1, keepdims=True)))
+    gap = odds / odds.sum(axis=1, keepdims=True)
+    gap[np.arange(len(codes)), codes] -= 1
+    return np.sum(gap**2, axis=1) / 2
+
+
+def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
+    predicted = winners(scores)
+    measures = {
+        "brier": float(losses.mean()),
+        "error": float(np.mean(predicted != codes)),
+        "balanced_error": float(1 - balanced_accuracy_score(codes, predicted)),
+    }
+    if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
+        measures["average_precision"] = float(average_precision_score(codes, scores[:, 0]))
+    return measures

@@ -1,0 +1,199 @@
+"""Algorithm 1 of the paper, restructured so that no work is done twice: labelled rows, unlabelled rows and a block of
+random features drawn in every iteration."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._typing import Array, Rows
+from s3vm.backends import Backend, Features
+from s3vm.kernels import Kernel
+from s3vm.models import Model
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+from s3vm.solvers.steps import step
+from s3vm.sources import stack
+
+if TYPE_CHECKING:
+    from s3vm.solvers.tsg import TSG
+
+__all__ = ["algorithm1"]
+
+_SMALLEST_SCALE = 1e-8
+
+
+def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
+    """The states of a run of `solver`."""
+    n_iterations = solver.iterations(problem)
+    m = solver.block_size(problem) if state is None else state.coefficients.shape[1]
+    features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
+    steps, curvature = step(solver.step), problem.labelled_loss.curvature
+    stiffness = max(0.1, curvature) * problem.costs.sum(axis=0)
+    balanced = solver.balanced(problem)
+    target = np.where(balanced, 2 * problem.prior - 1, 0.0)
+    if state is None:
+        coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
+        state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, np.ones_like(target))
+    elif state.coefficients.shape[2] != problem.n_columns:
+        raise ValueError(
+            f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"
+        )
+    state = state.continued(solver, n_iterations, problem.n_columns)
+    pool = None
+    for t in range(state.iteration, n_iterations):
+        if pool is None or t % solver.look_ahead == 0:
+            start = t - t % solver.look_ahead
+            pool = _Pool(solver, problem, range(start, min(start + solver.look_ahead, n_iterations)))
+        rows = pool.rows_from(t)
+        state = state.scored(rows, features)
+        gamma = steps.sizes(t, n_iterations, stiffness)
+        ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
+        at, gradient, record = _gradient(solver, problem, pool, state, ramp)
+        alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
+        later = slice(pool.step_size, None)
+        scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
+        intercept = (1 - gamma) * state.intercept - solver.intercept * gamma * gradient.sum(axis=0)
+        if pool.n_reference:
+            held = target - scores[-pool.n_reference :].mean(axis=0)
+            intercept = np.where(balanced, held, intercept)
+        state = state.after(alpha, gamma, scores, intercept, {"step": float(gamma[0]), **record})
+        yield state
+
+
+def _gradient(
+    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float
+) -> tuple[Array, Array, dict[str, float]]:
+    """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
+    main = slice(0, problem.n_models)
+    everywhere = np.arange(len(state.scores))
+    at, rows, stands_for = pool.labelled(state.iteration, everywhere)
+    r, y, costs = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows]
+    places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r, y)]
+    loss = problem.labelled_loss.value(r[:, main], y[:, main])
+    record = {"labelled_loss": float(np.average(loss, weights=costs[:, main]))}
+    if problem.uses_unlabelled:
+        at = pool.unlabelled(everywhere)
+        r = state.scores[at] + state.intercept
+        places.append(at)
+        parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r))
+        record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r[:, main]).mean())
+        if problem.n_models == 1:
+            record["positive_share"] = float((r[:, 0] > 0).mean())
+    if pool.n_reference:
+        # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
+        total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
+        places.append(everywhere[-pool.n_reference :])
+        parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
+    return np.concatenate(places), np.concatenate(parts), record
+
+
+class _Pool:
+    """The rows whose scores are kept up to date over some iterations: their batches, then the rows that always stay.
+
+    A batch does not depend on the model. All batches of the pool are therefore drawn, and swept over the old features,
+    at once; each new block is added to the scores of later batches as it is born. Labelled rows stay, unless they are
+    so many that drawing them is cheaper, and so does the reference sample, which comes last.
+    """
+
+    def __init__(self, solver: "TSG", problem: Problem, iterations: range) -> None:
+        self._first, self._batch_size, self._n_labelled = iterations.start, solver.batch_size, problem.n_labelled
+        self._keeps_labelled = self._n_labelled <= solver.look_ahead * self._batch_size
+        self._draws_labelled = solver.draw_labelled or self._n_labelled > self._batch_size
+        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, self._n_labelled)
+        drawn: list[Rows] = []
+        if not self._keeps_labelled:
+            drawn.append(problem.labelled[self._labelled.ravel()])
+        if problem.uses_unlabelled and problem.unlabelled is not None:
+            drawn.append(problem.unlabelled.batches(problem.seed, Stream.UNLABELLED, iterations, self._batch_size))
+        self.step_size = len(drawn) * self._batch_size
+        if len(drawn) == 2:
+            by_kind = np.arange(2 * len(iterations) * self._batch_size).reshape(2, len(iterations), -1)
+            drawn = [stack(drawn)[by_kind.swapaxes(0, 1).ravel()]]
+        if self._keeps_labelled:
+            drawn.append(problem.labelled)
+        self.n_reference = 0
+        if solver.balanced(problem).any() and problem.unlabelled is not None:
+            drawn.append(problem.unlabelled.sample(problem.seed, solver.n_reference))
+            self.n_reference = drawn[-1].shape[0]
+        self._rows = stack(drawn)
+
+    def rows_from(self, t: int) -> Rows:
+        """The rows that iteration t and later ones need."""
+        return self._rows[(t - self._first) * self.step_size :]
+
+    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
+        """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
+        rows = self._labelled[t - self._first] if self._draws_labelled else np.arange(self._n_labelled)
+        if self._keeps_labelled:
+            at = everywhere[len(everywhere) - self.n_reference - self._n_labelled :][rows]
+        else:
+            at = everywhere[: self._batch_size]
+        return at, rows, self._n_labelled / len(rows)
+
+    def unlabelled(self, everywhere: Array) -> Array:
+        """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
+        return everywhere[self.step_size - self._batch_size : self.step_size]
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What TSG knows after an iteration.
+
+    The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
+    product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
+    those of the rows that the solver `made_by` looks at next, without intercept.
+    """
+
+    kernel: Kernel
+    seed: int
+    n_dims: int
+    coefficients: Array
+    intercept: Array
+    scale: Array
+    iteration: int = 0
+    scores: Array = field(default_factory=lambda: np.empty((0, 0)))
+    made_by: "tuple[TSG, int] | None" = None
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, alpha: Array, gamma: Array, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
+        coefficients, scale = self.coefficients, self.scale * (1 - gamma)
+        if scale.min() < _SMALLEST_SCALE:
+            coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
+        coefficients[self.iteration] = alpha / scale
+        return replace(
+            self,
+            coefficients=coefficients,
+            intercept=intercept,
+            scale=scale,
+            iteration=self.iteration + 1,
+            scores=scores,
+            record=record,
+        )
+
+    def model(self) -> Model:
+        coefficients = self.coefficients[: self.iteration]
+        scaled = coefficients * self.scale.astype(coefficients.dtype)
+        return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
+
+    def detached(self) -> "_State":
+        return replace(self, scores=np.empty((0, 0)), made_by=None)
+
+    def continued(self, solver: "TSG", n_iterations: int, n_columns: int) -> "_State":
+        """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
+        made_by = (solver, n_iterations)
+        n_blocks = max(n_iterations, self.iteration)
+        room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
+        room[: self.iteration] = self.coefficients[: self.iteration]
+        scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
+        return replace(self, coefficients=room, scores=scores, made_by=made_by)
+
+    def scored(self, rows: Rows, features: Features) -> "_State":
+        """This state with the scores of all `rows`, of which the last ones may be known already."""
+        missing = rows.shape[0] - len(self.scores)
+        if missing == 0:
+            return self
+        fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
+        return replace(self, scores=np.concatenate([self.scale * fresh, self.scores]))

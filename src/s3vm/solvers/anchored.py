@@ -1,0 +1,282 @@
+"""TSG anchored at the supervised solution: the steps that make unlabelled rows help.
+
+The function is a kernel expansion, and a span that the unlabelled rows act on:
+
+    ``f(x) = sum over labelled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
+
+It starts from the exact supervised solution. Labelled rows act on their own kernel functions, without noise. Unlabelled
+rows act on random features, of which all born so far share each gradient, or, when they are few enough, on the kernel
+functions of the unlabelled rows themselves: the paper's update h_t with the exact kernel. The intercept holds the mean
+output over a reference sample R, so every gradient is centred there, and `lift` is what centring adds to the kernel
+functions of R.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._typing import Array, Rows
+from s3vm.backends import Backend
+from s3vm.kernels import Kernel
+from s3vm.models import Model
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+from s3vm.solvers.steps import step
+from s3vm.solvers.supervised import supervised
+from s3vm.sources import Source, stack
+
+if TYPE_CHECKING:
+    from s3vm.solvers.tsg import TSG
+
+__all__ = ["anchored"]
+
+_FIRST_SHARE = 0.25  # of the features that are there from the start
+_GRAM_BYTES = 64 << 20  # the kernel matrix of the unlabelled rows is kept up to here
+
+
+def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
+    """The states of a run of `solver`, whose options say which of the steps are taken."""
+    kernel, labelled = problem.kernel, problem.labelled
+    gram = kernel.gram(labelled, labelled)
+    dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
+    if solver.anchor:
+        dual, intercept = supervised(gram.astype(np.float64), problem.targets, problem.costs)
+    if problem.unlabelled is None or not problem.uses_unlabelled:
+        if state is None:  # the start is the solution
+            none = np.zeros((0, problem.n_columns))
+            yield _State(kernel, problem.seed, labelled, 0, 0, dual, intercept, none, none, none, none, iteration=1)
+        return
+    span: _RowSpan | _FeatureSpan
+    if solver.spans_rows(problem.unlabelled.n_rows):
+        span = _RowSpan(solver, problem, problem.unlabelled)
+    else:
+        span = _FeatureSpan(solver, problem, problem.unlabelled, backend)
+    # Means over R, which are nothing where no balance is held.
+    balanced = solver.balanced(problem)
+    start = kernel.gram(span.reference, labelled) @ dual + intercept
+    target = solver.target(problem, start)
+    of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
+    of_reference = float(kernel.gram(span.reference, span.reference).mean())
+    steps, n_iterations = step(solver.step), solver.iterations(problem)
+    stiffness = max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
+    if state is None:
+        state = _State(
+            kernel,
+            problem.seed,
+            span.centres,
+            span.reference.shape[0],
+            span.n_features,
+            dual=dual,
+            intercept=np.where(balanced, target - of_labelled @ dual, intercept),
+            lift=np.zeros(problem.n_columns),
+            span=span.start(problem.n_columns),
+            scores=gram @ dual,
+            mean=of_labelled @ dual,
+        )
+    elif state.centres.shape != span.centres.shape or state.dual.shape != dual.shape:
+        raise ValueError("an anchored TSG goes on only with the rows it began with: start afresh, or use as_printed()")
+    for t in range(state.iteration, n_iterations):
+        gamma = steps.sizes(t, n_iterations, stiffness)
+        keep = 1 - gamma
+        ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
+        batch = span.batch(t)
+        r_l = state.scores + state.intercept
+        r_u = batch.to_labelled @ state.dual + batch.to_mean[:, None] * state.lift + state.intercept
+        r_u += span.evaluate(batch, state.span)
+        slope_l = problem.costs * problem.labelled_loss.grad(r_l, problem.targets)
+        slope_u = ramp * problem.unlabelled_cost / len(r_u) * problem.unlabelled_loss.grad(r_u)
+        moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, balanced)
+        on_dual = slope_l if solver.exact_labelled else np.zeros_like(slope_l)
+        lift = balanced * (on_dual.sum(axis=0) + moved.total)
+        mean = keep * state.mean - gamma * (of_labelled @ on_dual + moved.mean - of_reference * lift)
+        held = target - mean
+        free = keep * state.intercept - gamma * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * solver.intercept
+        state = replace(
+            state,
+            iteration=t + 1,
+            dual=keep * state.dual - gamma * on_dual,
+            lift=keep * state.lift + gamma * lift,
+            span=moved.span,
+            scores=keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift),
+            mean=mean,
+            intercept=np.where(balanced, held, free),
+            record=_record(problem, gamma, r_l, r_u),
+        )
+        yield state
+
+
+def _record(problem: Problem, gamma: Array, r_l: Array, r_u: Array) -> dict[str, float]:
+    main = slice(0, problem.n_models)
+    loss = problem.labelled_loss.value(r_l[:, main], problem.targets[:, main])
+    record = {
+        "step": float(gamma[0]),
+        "labelled_loss": float(np.average(loss, weights=problem.costs[:, main])),
+        "unlabelled_loss": float(problem.unlabelled_loss.value(r_u[:, main]).mean()),
+    }
+    if problem.n_models == 1:
+        record["positive_share"] = float((r_u[:, 0] > 0).mean())
+    return record
+
+
+class _Batch(NamedTuple):
+    """A batch of unlabelled rows: kernel values with the labelled rows, their mean over R, and the span's functions."""
+
+    to_labelled: Array
+    to_mean: Array
+    psi: Array
+    at: Array | None
+
+
+class _Moved(NamedTuple):
+    """A span after a step, and what the step did: to the labelled rows, to the mean over R, and the slope that is still
+    to be centred."""
+
+    span: Array
+    labelled: Array
+    mean: Array
+    total: Array
+
+
+class _RowSpan:
+    """The kernel functions of the unlabelled rows, in an order drawn once; R is the first of them."""
+
+    n_features = 0
+
+    def __init__(self, solver: "TSG", problem: Problem, source: Source) -> None:
+        rows = source.sample(problem.seed, source.n_rows)
+        order = np.argsort(philox.words(problem.seed, Stream.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
+        self._rows, self._kernel, self._n_labelled = rows[order], problem.kernel, problem.n_labelled
+        self._batch_size = min(solver.batch_size, source.n_rows)
+        self._n_reference = min(solver.n_reference, source.n_rows)
+        self.reference = self._rows[: self._n_reference]
+        self.centres = stack([problem.labelled, self._rows])
+        n_bytes = self._rows.shape[0] * self.centres.shape[0] * self._rows.dtype.itemsize
+        often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
+        self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= _GRAM_BYTES else None
+
+    def start(self, n_columns: int) -> Array:
+        return np.zeros((self._rows.shape[0], n_columns), self._rows.dtype)
+
+    def batch(self, t: int) -> _Batch:
+        n_rows = self._rows.shape[0]
+        at = (t * self._batch_size + np.arange(self._batch_size)) % n_rows
+        seen = min(n_rows, max((t + 1) * self._batch_size, self._n_reference))  # beyond, coefficients are still 0
+        n_l = self._n_labelled
+        if self._gram is not None:
+            gram = self._gram[at, : n_l + seen]
+        else:
+            gram = self._kernel.gram(self._rows[at], self.centres[: n_l + seen])
+        psi = gram[:, n_l:]
+        return _Batch(gram[:, :n_l], psi[:, : self._n_reference].mean(axis=1), psi, at)
+
+    def evaluate(self, batch: _Batch, span: Array) -> Array:
+        return batch.psi @ span[: batch.psi.shape[1]]
+
+    def move(
+        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+    ) -> _Moved:
+        moved = span * keep.astype(span.dtype)
+        moved[batch.at] -= gamma * slope_u
+        return _Moved(moved, batch.to_labelled.T @ slope_u, batch.to_mean @ slope_u, slope_u.sum(axis=0))
+
+
+class _FeatureSpan:
+    """Random features, born block by block; a gradient acts on all of them (`reuse`) or on the newest block."""
+
+    def __init__(self, solver: "TSG", problem: Problem, source: Source, backend: Backend) -> None:
+        self._solver, self._problem, self._source = solver, problem, source
+        self._n_iterations = solver.iterations(problem)
+        self._features = backend.features(problem.kernel, problem.seed, solver.block_size(problem), problem.n_dims)
+        self.n_features = self._features.n_features
+        self._n_blocks = max(1, solver.max_features // self.n_features)
+        self.reference = source.sample(problem.seed, solver.n_reference)
+        self.centres = stack([problem.labelled, self.reference])
+        self._labelled = np.empty((problem.n_labelled, 0), backend.dtype)
+        self._mean = np.empty(0, backend.dtype)
+
+    def start(self, n_columns: int) -> Array:
+        return np.zeros((0, n_columns), self._mean.dtype)
+
+    def _born(self, t: int) -> int:
+        """How many blocks there are in iteration t."""
+        solver = self._solver
+        if not solver.reuse:
+            return t + 1
+        grown = 1.0 if solver.growth == 0 else min(1.0, t / (solver.growth * self._n_iterations))
+        return int(np.ceil(self._n_blocks * (_FIRST_SHARE + (1 - _FIRST_SHARE) * grown)))
+
+    def batch(self, t: int) -> _Batch:
+        known, wanted = self._mean.size // self.n_features, self._born(t)
+        if wanted > known:
+            blocks = range(known, wanted)
+            labelled = [self._features.features(block, self._problem.labelled) for block in blocks]
+            means = [self._features.features(block, self.reference).mean(axis=0) for block in blocks]
+            self._labelled = np.concatenate([self._labelled, *labelled], axis=1)
+            self._mean = np.concatenate([self._mean, *means])
+        rows = self._source.batches(self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self._solver.batch_size)
+        psi = np.concatenate([self._features.features(block, rows) for block in range(wanted)], axis=1)
+        gram = self._problem.kernel.gram(rows, self.centres)
+        n_l = self._problem.n_labelled
+        return _Batch(gram[:, :n_l], gram[:, n_l:].mean(axis=1), psi, None)
+
+    def evaluate(self, batch: _Batch, span: Array) -> Array:
+        return batch.psi[:, : len(span)] @ span
+
+    def move(
+        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+    ) -> _Moved:
+        dtype = span.dtype
+        slope, total = batch.psi.T @ slope_u.astype(dtype), slope_u.sum(axis=0)
+        if not self._solver.exact_labelled:
+            slope += self._labelled.T @ slope_l.astype(dtype)
+            total = total + slope_l.sum(axis=0)
+        slope -= self._mean[:, None] * (balanced * total).astype(dtype)
+        if self._solver.reuse:
+            slope /= dtype.type(len(slope) // self.n_features)
+        else:
+            slope[: -self.n_features] = 0
+        moved = -gamma.astype(dtype) * slope
+        moved[: len(span)] += keep.astype(dtype) * span
+        return _Moved(moved, self._labelled @ slope, self._mean @ slope, np.zeros_like(total))
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What an anchored run knows after an iteration; `scores` of labelled rows and `mean` over R are without intercept.
+
+    `n_features` is the size of a block, 0 where the span is the kernel functions of rows.
+    """
+
+    kernel: Kernel
+    seed: int
+    centres: Rows
+    n_reference: int
+    n_features: int
+    dual: Array
+    intercept: Array
+    lift: Array
+    span: Array
+    scores: Array
+    mean: Array
+    iteration: int = 0
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    def model(self) -> Model:
+        n_l, n_columns = self.dual.shape
+        weights = np.zeros((self.centres.shape[0], n_columns), self.span.dtype)
+        weights[:n_l] = self.dual
+        coefficients = np.empty((0, 1, n_columns), self.span.dtype)
+        if self.n_features:
+            coefficients = self.span.reshape(-1, self.n_features, n_columns)
+        else:
+            weights[n_l:] = self.span
+        if self.n_reference:
+            weights[n_l : n_l + self.n_reference] += self.lift / self.n_reference
+        n_dims = self.centres.shape[1]
+        return Model(self.kernel, self.seed, n_dims, coefficients, self.intercept, self.centres, weights)
+
+    def detached(self) -> "_State":
+        return self

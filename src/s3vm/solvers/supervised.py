@@ -1,0 +1,35 @@
+"""The exact solution on the labelled rows alone: where a semi-supervised run starts, and what it is measured by."""
+
+import numpy as np
+from sklearn.svm import SVC
+
+from s3vm._typing import Array
+
+__all__ = ["supervised"]
+
+
+def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]:
+    """The kernel SVM of every column: dual coefficients ``(n_l, K)`` and intercepts ``(K,)``.
+
+    ``f_k(x) = sum_i dual[i, k] k(x_i, x) + intercept[k]`` minimises
+    ``||f||^2 / 2 + sum_i costs[i, k] max(0, 1 - targets[i, k] f(x_i))``. Rows of cost 0 are left out; a column that has
+    rows of one sign only is that sign. Equal columns are solved once.
+    """
+    if not np.isfinite(gram).all():
+        raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
+    dual, intercept = np.zeros(targets.shape), np.zeros(targets.shape[1])
+    solved: dict[tuple[bytes, bytes], int] = {}
+    for k in range(targets.shape[1]):
+        first = solved.setdefault((targets[:, k].tobytes(), costs[:, k].tobytes()), k)
+        if first < k:
+            dual[:, k], intercept[k] = dual[:, first], intercept[first]
+            continue
+        at = np.flatnonzero(costs[:, k] > 0)
+        y = targets[at, k]
+        if np.all(y == y[0]):
+            intercept[k] = y[0]
+            continue
+        svc = SVC(C=1.0, kernel="precomputed", tol=1e-4).fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
+        dual[at[svc.support_], k] = svc.dual_coef_[0]
+        intercept[k] = svc.intercept_[0]
+    return dual, intercept
