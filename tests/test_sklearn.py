@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from s3vm import S3VMClassifier
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV
 
 
 def expected_failures(estimator):
@@ -16,7 +16,12 @@ def expected_failures(estimator):
 @pytest.mark.filterwarnings("ignore:a class has a single labelled row:UserWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [S3VMClassifier(), S3VMClassifier(unlabeled=None), S3VMClassifier(unlabeled=None, probability=False)],
+    [
+        S3VMClassifier(),
+        S3VMClassifier(unlabeled=None),
+        S3VMClassifier(TSG.as_printed(), unlabeled=None),
+        S3VMClassifierCV(),
+    ],
     expected_failed_checks=expected_failures,
 )
 def test_estimator_checks(estimator, check):

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from s3vm.estimators import S3VMClassifier
+    from s3vm.estimators import S3VMClassifier, S3VMClassifierCV
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
@@ -26,6 +26,7 @@ __all__ = [
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
+    "S3VMClassifierCV",
     "SmoothHinge",
     "SquaredHat",
     "SquaredHinge",
@@ -34,7 +35,7 @@ __all__ = [
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
-    "estimators": ["S3VMClassifier"],
+    "estimators": ["S3VMClassifier", "S3VMClassifierCV"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],

@@ -1,6 +1,7 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -25,11 +26,13 @@ from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import supervised
 from s3vm.sources import ArraySource
 from s3vm.training import train
+from s3vm.tuning import tune
 
-__all__ = ["S3VMClassifier"]
+__all__ = ["S3VMClassifier", "S3VMClassifierCV"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FOLDS = 5
+_FEW_LABELS_C = 30.0
 _CHUNK = 1 << 16
 _KEPT = 100
 _LARGEST = {"float32": 1e30, "float64": 1e150}
@@ -71,8 +74,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, brings its own width.
     gamma : float, "scale" or "median", default "scale"
         The kernel's width, as in `sklearn.svm.SVC`.
-    C : float > 0, default 1.0
+    C : float > 0, default 10.0
         The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
+        The default suits standardised features and a few hundred labels; `S3VMClassifierCV` chooses it.
     unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
         The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores the
         unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0, and takes one only if it lowers the Brier score of
@@ -148,7 +152,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         *,
         kernel: str | Kernel = "rbf",
         gamma: Gamma = "scale",
-        C: float = 1.0,
+        C: float = 10.0,
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
         loss: str | UnlabelledLoss = "exp",
         labeled_loss: str | LabelledLoss = "smooth_hinge",
@@ -226,7 +230,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         weights = self._weights(len(codes), len(unlabelled))
-        left_out = self._left_out(codes, before.n_folds if before else _FOLDS)
+        left_out = self._left_out(codes, before.n_folds if before else _FOLDS, seed)
         row_cost = C * weight_l * compute_sample_weight(self.class_weight, classes[codes])
         if np.any(row_cost < 0):
             raise ValueError(f"class_weight={self.class_weight!r} has a negative weight: give weights of at least 0")
@@ -299,13 +303,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return [n_labelled / n_unlabelled]
         return [_positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
 
-    def _left_out(self, codes: Array, most: int) -> Array:
+    def _left_out(self, codes: Array, most: int, seed: int) -> Array:
         """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
         nothing = np.zeros((len(codes), 1), dtype=bool)
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
         alone = len(codes) < FEW_LABELS and codes.max() == 1
-        folds = np.arange(len(codes)) if alone else stratified_folds(codes, most)
+        folds = np.arange(len(codes)) if alone else stratified_folds(codes, most, seed)
         if folds.max() == 0:
             warnings.warn(
                 "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
@@ -327,7 +331,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         for code in np.flatnonzero((expected > 0.1) & (predicted / predicted.sum() < 0.1 * expected)):
             warnings.warn(
                 f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "
-                f"{self.classes_[code]!r}, where {expected[code]:.0%} were expected. Lower unlabeled_weight, "
+                f"{self.classes_.tolist()[code]!r}, where {expected[code]:.0%} were expected. Lower unlabeled_weight, "
                 "give class_prior, or let the solver balance the classes",
                 stacklevel=3,
             )
@@ -442,6 +446,99 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+class S3VMClassifierCV(S3VMClassifier):
+    """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
+
+    The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap; the weight of the
+    unlabelled rows is then chosen with the semi-supervised one, as `S3VMClassifier` does. With fewer than 40 labelled
+    rows there is nothing to choose by: C is 30 and the width is `gamma`.
+
+    Parameters
+    ----------
+    Cs : sequence of float, default (0.3, 1, 3, 10, 30, 100, 1000)
+    factors : sequence of float, default (0.25, 0.5, 1, 2, 4, 8)
+        The widths tried, as multiples of `gamma`.
+    gamma : float, "scale" or "median", default "median"
+    n_folds : int, default 5
+    solver, kernel, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, backend,
+    dtype, cache_bytes, n_jobs, random_state, verbose
+        As in `S3VMClassifier`.
+
+    Attributes
+    ----------
+    C_ : float
+        The chosen cost.
+    kernel_ : Kernel
+        The kernel with the chosen width.
+    cv_errors_ : array of shape (len(Cs), len(factors)) or None
+        Error on held-out rows of each cell of the grid.
+    """
+
+    cv_errors_: Array | None
+
+    def __init__(
+        self,
+        solver: str | Solver = "tsg",
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: Gamma = "median",
+        Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
+        factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+        n_folds: int = 5,
+        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
+        loss: str | UnlabelledLoss = "exp",
+        labeled_loss: str | LabelledLoss = "smooth_hinge",
+        class_prior: Any = None,
+        class_weight: Any = None,
+        unlabeled: Any = -1,
+        probability: bool = True,
+        backend: str = "auto",
+        dtype: str = "float32",
+        cache_bytes: int = 256 << 20,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            solver,
+            kernel=kernel,
+            gamma=gamma,
+            unlabeled_weight=unlabeled_weight,
+            loss=loss,
+            labeled_loss=labeled_loss,
+            class_prior=class_prior,
+            class_weight=class_weight,
+            unlabeled=unlabeled,
+            probability=probability,
+            backend=backend,
+            dtype=dtype,
+            cache_bytes=cache_bytes,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.Cs = Cs
+        self.factors = factors
+        self.n_folds = n_folds
+
+    def _cost_and_kernel(
+        self, X: Any, row_weight: Array, rows: Any, classes: Array, codes: Array, weight: Array, seed: int
+    ) -> tuple[float, Kernel]:
+        for name in ("Cs", "factors"):
+            for value in getattr(self, name):
+                _positive(name, value)
+        middle = kernel(self.kernel, self.gamma).resolve(X, row_weight, seed)
+        folds = stratified_folds(codes, self.n_folds, seed, draw=1)
+        self.cv_errors_ = None
+        if len(codes) < FEW_LABELS or folds.max() == 0:
+            return _FEW_LABELS_C, middle
+        positive = np.arange(1, 2) if len(classes) == 2 else np.arange(len(classes))
+        targets = np.where(codes[:, None] == positive, 1.0, -1.0)
+        cost = weight * compute_sample_weight(self.class_weight, classes[codes])
+        C, chosen, self.cv_errors_ = tune(middle, rows, targets, codes, cost, folds, self.Cs, self.factors)
+        return C, chosen
 
 
 def _has_probability(estimator: S3VMClassifier) -> bool:

@@ -9,8 +9,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 
+from s3vm import philox
 from s3vm._typing import Array
 from s3vm.labels import split_labels
+from s3vm.philox import Stream
 
 __all__ = ["LabeledKFold", "distinct_rows", "stratified_folds"]
 
@@ -62,14 +64,15 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Arra
     return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
 
 
-def stratified_folds(codes: Array, most: int) -> Array:
-    """The fold of each row: at most `most` folds, each with every class in its training part.
+def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array:
+    """The fold of each row, drawn at random: at most `most` folds, each with every class in its training part.
 
-    A class of one row cannot be held out; then all rows are in fold 0.
+    A class of one row cannot be held out; then all rows are in fold 0. Another `draw` gives other folds.
     """
     n_folds = min(most, int(np.bincount(codes).min()))
+    shuffle = philox.words(seed, Stream.FOLD, draw, len(codes), 1)[:, 0]
     folds = np.empty(len(codes), dtype=np.intp)
-    folds[np.argsort(codes, kind="stable")] = np.arange(len(codes)) % n_folds
+    folds[np.lexsort((shuffle, codes))] = np.arange(len(codes)) % n_folds
     return folds
 
 

@@ -31,6 +31,7 @@ class Stream(IntEnum):
     LABELLED = 3
     UNLABELLED = 4
     REFERENCE = 5
+    FOLD = 6
 
 
 _MULTIPLIER_0 = np.uint64(0xD2511F53)

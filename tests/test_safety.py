@@ -1,0 +1,161 @@
+"""Whether unlabelled rows are used when they help, left alone when they do not, and what is said about it."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from s3vm import S3VMClassifier, S3VMClassifierCV
+from s3vm.safety import brier_losses, choose
+
+
+def clusters(n_labelled=60, n=800, noise=0.0, seed=0):
+    """Two clusters in ten dimensions that a few labels show badly and many rows show well."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    X = rng.normal(size=(n, 10)) + 0.9 * np.where(y[:, None] == 1, 1, -1) * np.r_[np.ones(3), np.zeros(7)]
+    given = np.where(rng.random(n) < noise, rng.integers(0, 2, n), y)
+    return X, y, np.where(np.arange(n) < n_labelled, given, -1)
+
+
+def test_unlabelled_rows_that_help_are_used():
+    X, y, some = clusters()
+    clf = S3VMClassifier(random_state=0).fit(X, some)
+    svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:60], y[:60])
+    assert clf.safety_.weight in (0.3, 1.0)
+    assert clf.score(X[60:], y[60:]) > svc.score(X[60:], y[60:]) + 0.02
+    assert "lowered the cross-validated Brier score" in str(clf.safety_)
+    assert set(clf.safety_.scores) == {0.0, 0.3, 1.0}
+    for measures in clf.safety_.scores.values():
+        assert set(measures) == {"brier", "error", "balanced_error", "average_precision", "z"}
+
+
+def test_unlabelled_rows_that_do_not_help_are_left_alone():
+    """Labels without any relation to the rows: the answer is the supervised one, to the last digit."""
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, 600)
+    some = np.where(np.arange(600) < 100, y, -1)
+    left_alone = 0
+    for seed in range(5):
+        clf = S3VMClassifier(random_state=seed).fit(X, some)
+        if clf.safety_.weight == 0:
+            left_alone += 1
+            assert "using the supervised solution" in clf.safety_.sentence
+            alone = S3VMClassifier(random_state=seed, unlabeled_weight=0).fit(X, some)
+            np.testing.assert_allclose(clf.decision_function(X), alone.decision_function(X), atol=1e-6)
+    assert left_alone >= 3
+
+
+def test_without_weight_it_is_svc():
+    X, y, some = clusters(n_labelled=100)
+    clf = S3VMClassifier(C=3.0, gamma=0.05, unlabeled_weight=0, random_state=0).fit(X, some)
+    svc = SVC(C=3.0, gamma=0.05).fit(X[:100], y[:100])
+    np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=5e-3)
+    assert clf.safety_ is None
+
+
+@pytest.mark.parametrize("n_labelled", [6, 20, 40])
+def test_few_labels_are_said_to_be_few(n_labelled):
+    X, _, some = clusters(n_labelled=n_labelled, seed=3)
+    safety = S3VMClassifier(random_state=0).fit(X, some).safety_
+    assert safety.uncertain == (n_labelled < 30)
+    assert ("uncertain" in safety.sentence) == (n_labelled < 30)
+
+
+def test_multiclass():
+    X, y = make_blobs(900, centers=4, n_features=8, cluster_std=4.0, random_state=0)
+    X = StandardScaler().fit_transform(X)
+    some = np.where(np.arange(900) < 60, y, -1)
+    clf = S3VMClassifier(random_state=0).fit(X, some)
+    assert "average_precision" not in clf.safety_.scores[1.0]
+    assert clf.score(X[60:], y[60:]) >= SVC(C=10).fit(X[:60], y[:60]).score(X[60:], y[60:]) - 0.01
+
+
+def test_the_rule():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, 200)
+    poor = (2.0 * codes - 1 + 2 * rng.normal(size=200))[:, None]
+    good = (2.0 * codes - 1 + 0.5 * rng.normal(size=200))[:, None]
+    assert choose(codes, poor, {0.3: good, 1.0: poor}).weight == 0.3
+    assert choose(codes, poor, {0.3: good, 1.0: good}).weight == 1.0, "the largest that passes"
+    assert choose(codes, good, {0.3: poor, 1.0: poor}).weight == 0
+    assert choose(codes, good, {0.3: good}).weight == 0, "no better is not enough"
+    assert choose(codes, poor, {0.3: 1000 * poor}).weight == 0, "the scale of scores does not count"
+    unknown = np.where(np.arange(200)[:, None] < 197, np.nan, poor)
+    assert "too few" in choose(codes, unknown, {1.0: good}).sentence
+
+
+def test_brier_losses():
+    codes = np.array([0, 1, 1])
+    scores = np.array([[-1.0], [1.0], [-1.0]])
+    right, wrong = (1 - 1 / (1 + np.exp(-2))) ** 2, (1 / (1 + np.exp(-2))) ** 2
+    np.testing.assert_allclose(brier_losses(codes, scores), [right, right, wrong])
+
+
+def test_collapse_is_said():
+    """A kernel so narrow that every new row gets the intercept's class."""
+    X, y, _ = clusters(n_labelled=100)
+    some = np.where((np.arange(len(y)) < 100) & ((y == 1) | (np.arange(len(y)) % 2 == 0)), y, -1)
+    words = r"collapse: 0 of 500 unlabelled rows are predicted as 0, where .* were expected.*class_prior"
+    with pytest.warns(UserWarning, match=words):
+        S3VMClassifier(gamma=1e3, unlabeled_weight=0, probability=False, random_state=0).fit(X, some)
+
+
+# Tuning
+
+
+def test_tuning_finds_a_better_width():
+    X, y = make_moons(700, noise=0.15, random_state=0)
+    X = np.c_[X, np.random.default_rng(0).normal(size=(700, 1))]
+    some = np.where(np.arange(700) < 100, y, -1)
+    clf = S3VMClassifierCV(random_state=0).fit(X, some)
+    assert clf.C_ in clf.Cs
+    assert clf.cv_errors_.shape == (7, 6)
+    assert clf.score(X[100:], y[100:]) > 0.93
+    again = S3VMClassifierCV(random_state=0).fit(X, some)
+    np.testing.assert_array_equal(again.decision_function(X), clf.decision_function(X))
+
+
+def test_tuning_is_the_search_it_says_it_is():
+    X, y, some = clusters(n_labelled=80)
+    clf = S3VMClassifierCV(Cs=[1.0, 10.0], factors=[0.5, 2.0], unlabeled_weight=0, random_state=0).fit(X, some)
+    best = np.unravel_index(clf.cv_errors_.argmin(), clf.cv_errors_.shape)
+    assert clf.cv_errors_[best] == clf.cv_errors_.min()
+    assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
+    svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:80], y[:80])
+    np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=5e-3)
+
+
+def test_with_few_labels_nothing_is_tuned():
+    X, _, some = clusters(n_labelled=12)
+    clf = S3VMClassifierCV(random_state=0).fit(X, some)
+    assert clf.cv_errors_ is None
+    assert clf.C_ == 30.0
+
+
+@pytest.mark.parametrize("wrong", [{"Cs": [0.0]}, {"factors": [-1.0]}])
+def test_grids_are_checked(wrong):
+    X, _, some = clusters()
+    name = next(iter(wrong))
+    with pytest.raises(ValueError, match=re.escape(name)):
+        S3VMClassifierCV(**wrong).fit(X, some)
+
+
+def test_order_and_copies_of_labelled_rows_do_not_matter():
+    X, _, some = clusters()
+    order = np.random.default_rng(0).permutation(60)
+    shuffled = np.r_[order, np.arange(60, len(X))]
+    first = S3VMClassifier(gamma=0.05, random_state=0).fit(X, some)
+    second = S3VMClassifier(gamma=0.05, random_state=0).fit(X[shuffled], some[shuffled])
+    np.testing.assert_allclose(first.decision_function(X), second.decision_function(X), rtol=1e-9, atol=1e-9)
+    twice = np.r_[np.arange(60), np.arange(len(X))]
+    weight = np.where(np.arange(len(X)) < 60, 2.0, 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weighted = S3VMClassifier(gamma=0.05, random_state=0).fit(X, some, sample_weight=weight)
+        copied = S3VMClassifier(gamma=0.05, random_state=0).fit(X[twice], some[twice])
+    np.testing.assert_allclose(weighted.decision_function(X), copied.decision_function(X), rtol=1e-9, atol=1e-9)
