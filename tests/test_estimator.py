@@ -131,7 +131,7 @@ def test_unlabelled_rows_are_used(moons):
     ignored, used = (make(unlabeled_weight=w).fit(X, some).decision_function(X) for w in (0, 1.0))
     assert np.abs(ignored - used).max() > 0.05
     # The loss on unlabelled rows asks for scores away from 0.
-    assert np.mean(np.abs(used) < 0.3) < np.mean(np.abs(ignored) < 0.3)
+    assert np.mean(np.abs(used) < 0.9) < np.mean(np.abs(ignored) < 0.9)
 
 
 def test_paper_switch(moons):
@@ -145,10 +145,8 @@ def test_paper_switch(moons):
 
 def test_class_prior_moves_the_boundary(moons):
     X, _, some = moons
-    shares = [
-        make(unlabeled_weight=1.0, class_prior=prior).fit(X, some).predict(X).mean()
-        for prior in ([0.8, 0.2], [0.2, 0.8])
-    ]
+    low, high = ([0.8, 0.2], [0.2, 0.8])
+    shares = [make(unlabeled_weight=1.0, C=0.3, class_prior=p).fit(X, some).predict(X).mean() for p in (low, high)]
     assert shares[0] + 0.1 < shares[1]
 
 
@@ -549,6 +547,17 @@ def test_no_unlabelled_rows_is_a_plain_svm(moons):
         clf = S3VMClassifier(C=10, gamma=2.0, random_state=0).fit(X, y)
     assert clf.score(X, y) > 0.95
     np.testing.assert_array_equal(clf.transduction_, y)
+
+
+def test_too_many_labelled_rows_for_an_exact_start():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    y = np.where(np.arange(20_000) < 19_000, (X[:, 0] > 0).astype(int), -1)
+    with pytest.raises(ValueError, match=r"19000 labelled rows needs a kernel matrix of 3 GiB.*as_printed"):
+        make(probability=False).fit(X, y)
+    plain = TSG.as_printed(max_iter=5)
+    clf = make(solver=plain, unlabeled_weight=0.3, probability=False).fit(X, y)
+    assert np.isfinite(clf.decision_function(X[:5])).all()
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "matern", "poly"])

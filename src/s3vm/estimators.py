@@ -23,7 +23,7 @@ from s3vm.models import Model, winners
 from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.solvers import Solver, State, solver
-from s3vm.solvers.supervised import supervised
+from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
 from s3vm.training import train
 from s3vm.tuning import tune
@@ -275,7 +275,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         held_out = {weight: _held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
         if self.unlabeled_weight != "auto" or problem.unlabelled is None:
             return model.columns(slice(0, n_outputs)), held_out[weights[0]], None
-        gram = problem.kernel.gram(problem.labelled, problem.labelled).astype(np.float64)
+        gram = labelled_gram(problem.kernel, problem.labelled)
         first = slice(0, n_groups * n_outputs)
         dual, intercept = supervised(gram, problem.targets[:, first], problem.costs[:, first])
         base = _held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)

@@ -8,7 +8,7 @@ import numpy as np
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.models import winners
-from s3vm.solvers.supervised import supervised
+from s3vm.solvers.supervised import labelled_gram, supervised
 
 __all__ = ["tune"]
 
@@ -40,7 +40,7 @@ def tune(
     everyone = np.arange(len(codes))
     errors = np.empty((len(Cs), len(factors)))
     for j, factor in enumerate(factors):
-        gram = replace(kernel, gamma=factor * kernel.width).gram(rows, rows).astype(np.float64)
+        gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
         for i, C in enumerate(Cs):
             dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept)
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]

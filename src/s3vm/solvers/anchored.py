@@ -25,7 +25,7 @@ from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.steps import step
-from s3vm.solvers.supervised import supervised
+from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import Source, stack
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ _GRAM_BYTES = 64 << 20  # the kernel matrix of the unlabelled rows is kept up to
 def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
     """The states of a run of `solver`, whose options say which of the steps are taken."""
     kernel, labelled = problem.kernel, problem.labelled
-    gram = kernel.gram(labelled, labelled)
+    gram = labelled_gram(kernel, labelled)
     dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
     if solver.anchor:
-        dual, intercept = supervised(gram.astype(np.float64), problem.targets, problem.costs)
+        dual, intercept = supervised(gram, problem.targets, problem.costs)
     if problem.unlabelled is None or not problem.uses_unlabelled:
         if state is None:  # the start is the solution
             none = np.zeros((0, problem.n_columns))

@@ -3,9 +3,24 @@
 import numpy as np
 from sklearn.svm import SVC
 
-from s3vm._typing import Array
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
 
-__all__ = ["supervised"]
+__all__ = ["labelled_gram", "supervised"]
+
+_MOST_BYTES = 2 << 30
+
+
+def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
+    """The kernel matrix of the labelled rows, in float64; a ValueError if they are too many for one."""
+    n_bytes = 8 * labelled.shape[0] ** 2
+    if n_bytes > _MOST_BYTES:
+        raise ValueError(
+            f"the exact supervised solution of {labelled.shape[0]} labelled rows needs a kernel matrix of "
+            f"{n_bytes / 2**30:.0f} GiB: use solver=TSG.as_printed() with a number for unlabeled_weight, "
+            "or label fewer rows"
+        )
+    return kernel.gram(labelled, labelled).astype(np.float64)
 
 
 def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]:
