@@ -31,6 +31,7 @@ from s3vm.tuning import tune
 __all__ = ["S3VMClassifier", "S3VMClassifierCV"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
+_FEW_LABELS_WEIGHTS = (0.1,)
 _FOLDS = 5
 _FEW_LABELS_C = 30.0
 _CHUNK = 1 << 16
@@ -79,9 +80,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         The default suits standardised features and a few hundred labels; `S3VMClassifierCV` chooses it.
     unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
         The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores the
-        unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0, and takes one only if it lowers the Brier score of
-        labelled rows that were left out of training; `safety_` says which, and why. ``"paper"`` is the paper's
-        ``n_l / n_u``, which vanishes as the unlabelled rows grow.
+        unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0 (and 0.1 with few labels), and takes one only if it lowers
+        the Brier score of labelled rows that were left out of training; `safety_` says which, and why. ``"paper"`` is
+        the paper's ``n_l / n_u``, which vanishes as the unlabelled rows grow.
     loss : "exp", "hat", "squared_hat", "ramp" or a configured loss, default "exp"
         The loss u of an unlabelled row.
     labeled_loss : "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "smooth_hinge"
@@ -298,7 +299,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if n_unlabelled == 0:
             return [0.0]
         if self.unlabeled_weight == "auto":
-            return list(_AUTO_WEIGHTS)
+            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if n_labelled < FEW_LABELS else list(_AUTO_WEIGHTS)
         if self.unlabeled_weight == "paper":
             return [n_labelled / n_unlabelled]
         return [_positive("unlabeled_weight", self.unlabeled_weight, zero=True)]

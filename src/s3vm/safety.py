@@ -12,7 +12,8 @@ __all__ = ["FEW_LABELS", "Safety", "brier_losses", "choose"]
 
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
 _UNCERTAIN = 30  # labelled rows below which the choice is not to be trusted much
-_NEEDED = -0.5  # standard errors by which the loss must fall
+# By how many standard errors the loss must fall: the fewer rows, the less a standard error is worth.
+_NEEDED = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
 
     `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models that have not seen them; rows
     of NaN could not be held out. A weight is taken if the mean Brier loss falls by half a standard error of the
-    difference, row by row: error counts would be coarser, and a hinge on raw scores is fooled by their scale.
+    difference, row by row (by more with fewer than 100 rows): error counts would be coarser, and a hinge on raw scores
+    is fooled by their scale.
     """
     known = np.isfinite(supervised).all(axis=1)
     n_labelled = int(known.sum())
@@ -65,7 +67,8 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
         difference = losses - base
         z = difference.mean() / (difference.std(ddof=1) / np.sqrt(n_labelled) + 1e-12)
         scores[weight] = _measures(codes, all_scores[known], losses) | {"z": float(z)}
-    good = [weight for weight in held_out if scores[weight]["z"] <= _NEEDED]
+    needed = next(z for least, z in _NEEDED if n_labelled >= least)
+    good = [weight for weight in held_out if scores[weight]["z"] <= needed]
     chosen = max(good, default=0.0)
     before, after = scores[0.0], scores[chosen]
     if chosen:

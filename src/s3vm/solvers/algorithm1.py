@@ -14,6 +14,7 @@ from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
+from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
 from s3vm.sources import stack
 
@@ -51,7 +52,7 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         state = state.scored(rows, features)
         gamma = steps.sizes(t, n_iterations, stiffness)
         ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
-        at, gradient, record = _gradient(solver, problem, pool, state, ramp)
+        at, gradient, line = _gradient(solver, problem, pool, state, ramp, gamma)
         alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
         later = slice(pool.step_size, None)
         scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
@@ -59,35 +60,29 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         if pool.n_reference:
             held = target - scores[-pool.n_reference :].mean(axis=0)
             intercept = np.where(balanced, held, intercept)
-        state = state.after(alpha, gamma, scores, intercept, {"step": float(gamma[0]), **record})
+        state = state.after(alpha, gamma, scores, intercept, line)
         yield state
 
 
 def _gradient(
-    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float
+    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float, gamma: Array
 ) -> tuple[Array, Array, dict[str, float]]:
     """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
-    main = slice(0, problem.n_models)
     everywhere = np.arange(len(state.scores))
     at, rows, stands_for = pool.labelled(state.iteration, everywhere)
-    r, y, costs = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows]
-    places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r, y)]
-    loss = problem.labelled_loss.value(r[:, main], y[:, main])
-    record = {"labelled_loss": float(np.average(loss, weights=costs[:, main]))}
+    r_l, y, costs, r_u = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows], None
+    places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r_l, y)]
     if problem.uses_unlabelled:
         at = pool.unlabelled(everywhere)
-        r = state.scores[at] + state.intercept
+        r_u = state.scores[at] + state.intercept
         places.append(at)
-        parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r))
-        record["unlabelled_loss"] = float(problem.unlabelled_loss.value(r[:, main]).mean())
-        if problem.n_models == 1:
-            record["positive_share"] = float((r[:, 0] > 0).mean())
+        parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r_u))
     if pool.n_reference:
         # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
         total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
         places.append(everywhere[-pool.n_reference :])
         parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-    return np.concatenate(places), np.concatenate(parts), record
+    return np.concatenate(places), np.concatenate(parts), record(problem, gamma, r_l, y, costs, r_u)
 
 
 class _Pool:

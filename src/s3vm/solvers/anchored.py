@@ -24,6 +24,7 @@ from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
+from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import Source, stack
@@ -103,22 +104,9 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             scores=keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift),
             mean=mean,
             intercept=np.where(balanced, held, free),
-            record=_record(problem, gamma, r_l, r_u),
+            record=record(problem, gamma, r_l, problem.targets, problem.costs, r_u),
         )
         yield state
-
-
-def _record(problem: Problem, gamma: Array, r_l: Array, r_u: Array) -> dict[str, float]:
-    main = slice(0, problem.n_models)
-    loss = problem.labelled_loss.value(r_l[:, main], problem.targets[:, main])
-    record = {
-        "step": float(gamma[0]),
-        "labelled_loss": float(np.average(loss, weights=problem.costs[:, main])),
-        "unlabelled_loss": float(problem.unlabelled_loss.value(r_u[:, main]).mean()),
-    }
-    if problem.n_models == 1:
-        record["positive_share"] = float((r_u[:, 0] > 0).mean())
-    return record
 
 
 class _Batch(NamedTuple):

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
+from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Solver", "State"]
+__all__ = ["Solver", "State", "record"]
 
 
 class State(Protocol):
@@ -55,3 +58,20 @@ class Solver(Protocol):
     def longer(self, problem: Problem, done: int) -> "Solver":
         """This solver, with the `done` iterations of an earlier run added to its own."""
         ...
+
+
+def record(problem: Problem, gamma: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
+    """A line of the history: step size, mean losses over labelled and unlabelled rows, share of the latter above 0.
+
+    It speaks of the wanted columns only, and is kept short, since it is written in every iteration.
+    """
+    main = slice(0, problem.n_models)
+    costs = costs[:, main]
+    loss = np.vdot(costs, problem.labelled_loss.value(r_l[:, main], y[:, main])) / costs.sum()
+    line = {"step": float(gamma[0]), "labelled_loss": float(loss)}
+    if r_u is not None:
+        r_u = r_u[:, main]
+        line["unlabelled_loss"] = float(problem.unlabelled_loss.value(r_u).sum() / r_u.size)
+        if problem.n_models == 1:
+            line["positive_share"] = np.count_nonzero(r_u > 0) / r_u.size
+    return line
