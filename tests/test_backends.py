@@ -6,7 +6,7 @@ from joblib import parallel_config
 from scipy import sparse
 
 from s3vm import philox
-from s3vm.backends import BACKENDS, backend
+from s3vm.backends import BACKENDS, backend, cpu
 from s3vm.backends.cpu import draws
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.philox import Stream
@@ -83,7 +83,8 @@ def test_adjoint_is_the_transpose(name):
 @pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype):
+def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype, monkeypatch):
+    monkeypatch.setattr(cpu, "_WORTH_A_THREAD", 1)
     X, alpha, G = example(700, 5, n_blocks=11, K=2)
     X = X.astype(dtype)
     one = backend(name, dtype, n_jobs=1).features(kernel, 3, M, 5)
@@ -93,6 +94,11 @@ def test_a_row_does_not_depend_on_threads_or_neighbours(name, kernel, dtype):
         np.testing.assert_array_equal(many.features(2, X), phi)
         np.testing.assert_array_equal(many.decision(alpha, X), scores)
         np.testing.assert_array_equal(many.adjoint(G, X, 11), gathered)
+    assert many._pool is not None
+    stored = sparse.csr_array(np.where(X > 0, X, 0))
+    expected = one.decision(alpha, stored), one.adjoint(G, stored, 11)
+    np.testing.assert_array_equal(many.decision(alpha, stored), expected[0])
+    np.testing.assert_array_equal(many.adjoint(G, stored, 11), expected[1])
     for part in (slice(0, 1), slice(3, 260), slice(699, 700), slice(17, None, 5)):
         rows = np.ascontiguousarray(X[part])
         np.testing.assert_array_equal(one.features(2, rows), phi[part])
@@ -161,6 +167,17 @@ def test_random_numbers_of_the_cpu_are_those_of_philox():
         np.testing.assert_allclose(draws.normals(*address), philox.normals(*address), rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(draws.cauchy(*address), philox.cauchy(*address), rtol=1e-12)
         np.testing.assert_allclose(draws.students(*address, 3), philox.students(*address, 3), rtol=1e-9, atol=1e-12)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    X, alpha, G = example(20, 3)
+    features = backend("cpu").features(RBF(1.0), 3, M, 3)
+    with pytest.raises(ValueError, match="columns met frequencies"):
+        features.features(0, X[:, :2])
+    with pytest.raises(ValueError, match="coefficients met blocks"):
+        features.decision(np.concatenate([alpha, alpha], axis=1), X)
+    with pytest.raises(ValueError, match="19 rows of G met 20"):
+        features.adjoint(G[:19], X, 1)
 
 
 def test_settings_are_checked():

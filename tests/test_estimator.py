@@ -161,12 +161,36 @@ def test_class_weight_and_sample_weight(moons):
     assert np.isfinite(balanced.decision_function(X)).all()
 
 
+def test_balanced_weights_count_every_row():
+    X = np.r_[np.zeros((150, 1)), np.ones((3, 1))]
+    y = np.r_[np.zeros(150), np.ones(3)].astype(int)
+    X, y = np.r_[X, np.linspace(0, 1, 60)[:, None]], np.r_[y, np.full(60, -1)]
+    clf = make(class_weight="balanced", unlabeled_weight=0, gamma=1.0, C=0.1).fit(X, y)
+    svc = SVC(class_weight="balanced", gamma=1.0, C=0.1).fit(X[:153], y[:153])
+    np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=1e-3)
+
+
+def test_columns_far_from_zero(moons):
+    X, _, some = moons
+    near, far = (make(unlabeled_weight=0, gamma=1.0).fit(X + shift, some) for shift in (0, 1000))
+    np.testing.assert_allclose(far.decision_function(X + 1000), near.decision_function(X), atol=0.05)
+
+
+def test_sparse_columns_that_do_not_exist(moons):
+    X, _, some = moons
+    clf = make().fit(X, some)
+    wrong = sparse.csr_matrix(X[:2])
+    wrong.indices[0] = 4000
+    with pytest.raises(ValueError, match="indices must be < 2"):
+        clf.predict(wrong)
+
+
 def test_history(moons):
     X, _, some = moons
     history = make().fit(X, some).history_
     assert set(history) == {"iteration", "step", "labelled_loss", "unlabelled_loss", "positive_share"}
     assert all(len(values) == 20 for values in history.values())
-    assert history["labelled_loss"][-5:].mean() < history["labelled_loss"][0]
+    assert history["unlabelled_loss"][-5:].mean() < history["unlabelled_loss"][:5].mean()
     np.testing.assert_array_equal(pd.DataFrame(history)["iteration"], np.arange(1, 21))
 
 
@@ -227,7 +251,7 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
     for changed in ({"gamma": 3.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
         with pytest.raises(ValueError, match="same kernel, gamma, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
-    with pytest.raises(ValueError, match="only with the rows it began with"):
+    with pytest.raises(ValueError, match="rows and costs it began with"):
         clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)
@@ -367,7 +391,9 @@ def test_same_seed_same_model(moons):
         again = make(n_jobs=n_jobs).fit(X, some)
         np.testing.assert_array_equal(again.decision_function(X), first.decision_function(X))
         np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
-    others = [make(random_state=seed).fit(X, some).decision_function(X) for seed in (0, 1, 2**40, 2**41)]
+    others = [
+        make(unlabeled_weight=1.0, random_state=seed).fit(X, some).decision_function(X) for seed in (0, 1, 2**40, 2**41)
+    ]
     assert len({scores.tobytes() for scores in others}) == 4
 
 
@@ -536,7 +562,7 @@ def test_bad_input_to_predict(rows, words):
 
 
 def test_rows_too_large_for_a_polynomial():
-    clf = make(kernel="poly").fit(GOOD_X, GOOD_Y)
+    clf = make(kernel="poly", unlabeled_weight=1.0).fit(GOOD_X, GOOD_Y)
     with pytest.raises(ValueError, match="too large for this kernel"):
         clf.predict(np.full((3, 2), 1e25))
 

@@ -123,8 +123,6 @@ def test_tuning_finds_a_better_width():
 def test_tuning_is_the_search_it_says_it_is():
     X, y, some = clusters(n_labelled=80)
     clf = S3VMClassifierCV(Cs=[1.0, 10.0], factors=[0.5, 2.0], unlabeled_weight=0, random_state=0).fit(X, some)
-    best = np.unravel_index(clf.cv_errors_.argmin(), clf.cv_errors_.shape)
-    assert clf.cv_errors_[best] == clf.cv_errors_.min()
     assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:80], y[:80])
     np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=5e-3)
@@ -137,7 +135,7 @@ def test_with_few_labels_nothing_is_tuned():
     assert clf.C_ == 30.0
 
 
-@pytest.mark.parametrize("wrong", [{"Cs": [0.0]}, {"factors": [-1.0]}])
+@pytest.mark.parametrize("wrong", [{"Cs": [0.0]}, {"factors": [-1.0]}, {"n_folds": 1}])
 def test_grids_are_checked(wrong):
     X, _, some = clusters()
     name = next(iter(wrong))

@@ -233,6 +233,22 @@ def test_going_on_with_other_settings(stop):
     assert list(configured("tsg, Algorithm 1", max_iter=stop - 1).run(problem, engine, state)) == []
 
 
+@pytest.mark.parametrize("variant", ["tsg", "tsg, features"])
+def test_an_anchored_run_goes_on_longer(variant):
+    engine = backend("cpu", "float64")
+    problem = make_problem(RBF(0.7), "exp")
+    state = last(configured(variant, max_iter=15).run(problem, engine))
+    for changed in ({"max_iter": 100}, {"batch_size": 3}):
+        model = last(configured(variant, **changed).run(problem, engine, state)).model()
+        assert np.isfinite(model.decision(rows()[0], engine)).all()
+    other = replace(problem, labelled=-problem.labelled)
+    for wrong in (other, replace(problem, costs=2 * problem.costs)):
+        with pytest.raises(ValueError, match="rows and costs it began with"):
+            last(configured(variant).run(wrong, engine, state))
+    with pytest.raises(ValueError, match="another algorithm"):
+        last(PRINTED.run(problem, engine, state))
+
+
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
 @pytest.mark.parametrize("balance", [False, True])
 @pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
@@ -390,7 +406,9 @@ def test_settings_are_checked(wrong):
         TSG(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"span": "rows", "reuse": False}, {"intercept": False}])
+@pytest.mark.parametrize(
+    "wrong", [{"span": "rows", "reuse": False}, {"intercept": False}, {"intercept": False, "balance": False}]
+)
 def test_settings_that_do_not_go_together(wrong):
     with pytest.raises(ValueError, match="needs"):
         TSG(**wrong)

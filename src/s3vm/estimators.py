@@ -12,7 +12,7 @@ from sklearn.utils import check_consistent_length, check_random_state, compute_s
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from s3vm import backends
+from s3vm import backends, philox
 from s3vm._typing import Array
 from s3vm.calibration import calibrator
 from s3vm.kernels import Gamma, Kernel, kernel
@@ -20,6 +20,7 @@ from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.model_selection import distinct_rows, stratified_folds
 from s3vm.models import Model, winners
+from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.solvers import Solver, State, solver
@@ -36,6 +37,7 @@ _FOLDS = 5
 _FEW_LABELS_C = 30.0
 _CHUNK = 1 << 16
 _KEPT = 100
+_SAMPLE = 10_000
 _LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
@@ -86,7 +88,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     loss : "exp", "hat", "squared_hat", "ramp" or a configured loss, default "exp"
         The loss u of an unlabelled row.
     labeled_loss : "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "smooth_hinge"
-        The loss l of a labelled row.
+        The loss l of a labelled row. The supervised start, and what is left when no unlabelled row is used, is the SVM
+        with the hinge.
     class_prior : array of shape (n_classes,) or None, default None
         Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
         rows. It matters if the solver balances the classes, as TSG does unless told otherwise.
@@ -121,9 +124,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     safety_ : Safety or None
         With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
-        A label for each training row: its own, or the predicted one. Computed when first asked for.
+        A label for each training row: its own, or the predicted one (also if its weight is 0). Computed when first
+        asked for.
     model_ : Model
-        The learnt function.
+        The learnt function. It holds training rows, labelled and perhaps unlabelled ones, as centres of a kernel
+        expansion.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -222,19 +227,18 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
                 stacklevel=2,
             )
+        factor = _class_factors(self.class_weight, classes, codes)
         rows, codes, weight_l = distinct_rows(ArraySource(X, at, self.dtype).take(slice(None)), codes, weight[at])
         source = ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None
         if before is None:
             seed = _seed(self.random_state)
-            row_weight = np.where(labelled, weight, 1.0)
-            C, fitted_kernel = self._cost_and_kernel(X, row_weight, rows, classes, codes, weight_l, seed)
+            resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed)
+            C, fitted_kernel = self._cost_and_kernel(resolved, rows, codes, weight_l * factor[codes], seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         weights = self._weights(len(codes), len(unlabelled))
         left_out = self._left_out(codes, before.n_folds if before else _FOLDS, seed)
-        row_cost = C * weight_l * compute_sample_weight(self.class_weight, classes[codes])
-        if np.any(row_cost < 0):
-            raise ValueError(f"class_weight={self.class_weight!r} has a negative weight: give weights of at least 0")
+        priors = self._priors(classes, codes, weight_l, left_out)
         problem = Problem(
             labelled=rows,
             unlabelled=source,
@@ -243,7 +247,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             unlabelled_loss=unlabelled_loss(self.loss),
             seed=seed,
             prior_is_known=self.class_prior is not None,
-            **_columns(weights, left_out, codes, row_cost, self._prior(len(classes), codes, weight_l)),
+            **_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
         )
         if before is not None:
             chosen = chosen.longer(problem, before.state.iteration)
@@ -258,7 +262,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             known = known if known.any() else np.ones_like(known)
             self._calibrator = calibrator(fair[known], codes[known], weight_l[known])
         if before is not None:
-            history = {name: np.concatenate([self.history_[name], values]) for name, values in history.items()}
+            new = history
+            history = {name: np.concatenate([old, new.get(name, [])]) for name, old in self.history_.items()}
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
         self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
         self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C) if self.warm_start else None
@@ -288,11 +293,20 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         start = weights.index(safety.weight) * n_groups * n_outputs
         return model.columns(slice(start, start + n_outputs)), held_out[safety.weight], safety
 
+    def _kernel(self, X: Any, row_weight: Array, rows: Any, unlabelled: Array, seed: int) -> Kernel:
+        """The kernel with a width that fits the rows."""
+        chosen = kernel(self.kernel, self.gamma)
+        if chosen.gamma != "median":
+            return chosen.resolve(X, row_weight, seed)
+        if len(unlabelled) > _SAMPLE:
+            unlabelled = unlabelled[philox.indices(seed, Stream.REFERENCE, range(2, 3), _SAMPLE, len(unlabelled))[0]]
+        return chosen.resolve(X[unlabelled] if len(unlabelled) else rows, seed=seed)
+
     def _cost_and_kernel(
-        self, X: Any, row_weight: Array, rows: Any, classes: Array, codes: Array, weight: Array, seed: int
+        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
     ) -> tuple[float, Kernel]:
-        """The cost of a labelled row, and the kernel with its width."""
-        return _positive("C", self.C), kernel(self.kernel, self.gamma).resolve(X, row_weight, seed)
+        """The cost of a labelled row of weight 1, and the kernel."""
+        return _positive("C", self.C), resolved
 
     def _weights(self, n_labelled: int, n_unlabelled: int) -> list[float]:
         """The weights of the unlabelled rows that are tried; the history speaks of the first."""
@@ -309,8 +323,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         nothing = np.zeros((len(codes), 1), dtype=bool)
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
-        alone = len(codes) < FEW_LABELS and codes.max() == 1
-        folds = np.arange(len(codes)) if alone else stratified_folds(codes, most, seed)
+        if len(codes) < FEW_LABELS and codes.max() == 1:
+            # Every row on its own, but for the only one of its class, without which there is nothing to train.
+            return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
+        folds = stratified_folds(codes, most or _FOLDS, seed)
         if folds.max() == 0:
             warnings.warn(
                 "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
@@ -323,12 +339,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _warn_of_collapse(self, source: ArraySource | None, codes: Array, weight: Array) -> None:
         """Says so if a class that a fair share of the labelled rows has is hardly predicted at all."""
-        if source is None:
+        if source is None or source.n_rows < 50:
             return
         sample = source.sample(self.model_.seed, _KEPT * 5)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs)
         predicted = np.bincount(winners(self.model_.decision(sample, engine)), minlength=len(self.classes_))
-        expected = self._prior(len(self.classes_), codes, weight)
+        expected = self._priors(self.classes_, codes, weight, np.zeros((len(codes), 1), dtype=bool))[0]
         for code in np.flatnonzero((expected > 0.1) & (predicted / predicted.sum() < 0.1 * expected)):
             warnings.warn(
                 f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "
@@ -351,10 +367,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """The settings that cannot change between a fit and its continuation."""
         return kernel(self.kernel, self.gamma), self.dtype, self.probability, self.random_state
 
-    def _prior(self, n_classes: int, codes: Array, weight: Array) -> Array:
+    def _priors(self, classes: Array, codes: Array, weight: Array, left_out: Array) -> Array:
+        """The class shares expected of the unlabelled rows, for each thing left out: shape (groups, n_classes)."""
+        n_classes = len(classes)
         if self.class_prior is None:
-            counts = np.bincount(codes, weights=weight)
-            return counts / counts.sum()
+            counts = (weight[:, None] * ~left_out).T @ (codes[:, None] == np.arange(n_classes))
+            return counts / counts.sum(axis=1, keepdims=True)
         try:
             prior = np.asarray(self.class_prior, dtype=np.float64)
         except (TypeError, ValueError):
@@ -364,7 +382,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 f"class_prior={self.class_prior!r} is not a share for each of the {n_classes} classes: "
                 "give positive numbers that add up to 1, in the order of classes_"
             )
-        return prior
+        return np.tile(prior, (left_out.shape[1], 1))
 
     def decision_function(self, X: Any) -> Array:
         """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else a column a class."""
@@ -429,9 +447,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, reset: bool) -> Any:
         """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
-        if sparse.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        if sparse.issparse(X):
+            X.check_format(full_check=True)
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
         entries = X.data if sparse.issparse(X) else X
         largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
         if largest > _LARGEST[str(np.dtype(self.dtype))]:
@@ -525,20 +545,18 @@ class S3VMClassifierCV(S3VMClassifier):
         self.n_folds = n_folds
 
     def _cost_and_kernel(
-        self, X: Any, row_weight: Array, rows: Any, classes: Array, codes: Array, weight: Array, seed: int
+        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
     ) -> tuple[float, Kernel]:
         for name in ("Cs", "factors"):
             for value in getattr(self, name):
                 _positive(name, value)
-        middle = kernel(self.kernel, self.gamma).resolve(X, row_weight, seed)
+        if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
+            raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
         self.cv_errors_ = None
         if len(codes) < FEW_LABELS or folds.max() == 0:
-            return _FEW_LABELS_C, middle
-        positive = np.arange(1, 2) if len(classes) == 2 else np.arange(len(classes))
-        targets = np.where(codes[:, None] == positive, 1.0, -1.0)
-        cost = weight * compute_sample_weight(self.class_weight, classes[codes])
-        C, chosen, self.cv_errors_ = tune(middle, rows, targets, codes, cost, folds, self.Cs, self.factors)
+            return _FEW_LABELS_C, resolved
+        C, chosen, self.cv_errors_ = tune(resolved, rows, _targets(codes), codes, weight, folds, self.Cs, self.factors)
         return C, chosen
 
 
@@ -548,18 +566,33 @@ def _has_probability(estimator: S3VMClassifier) -> bool:
     return True
 
 
-def _columns(weights: list[float], left_out: Array, codes: Array, row_cost: Array, prior: Array) -> dict[str, Any]:
+def _targets(codes: Array) -> Array:
+    """Classes against the rest: a column for the second of two classes, else a column a class."""
+    positive = np.arange(1, 2) if codes.max() == 1 else np.arange(codes.max() + 1)
+    return np.where(codes[:, None] == positive, 1.0, -1.0)
+
+
+def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
+    """The factor on C of each class."""
+    of_rows = compute_sample_weight(class_weight, classes[codes])
+    factors = np.array([of_rows[np.argmax(codes == code)] for code in range(len(classes))])
+    if np.any(factors < 0):
+        raise ValueError(f"class_weight={class_weight!r} has a negative weight: give weights of at least 0")
+    return factors
+
+
+def _columns(weights: list[float], left_out: Array, codes: Array, row_cost: Array, priors: Array) -> dict[str, Any]:
     """The columns of a problem: weights of unlabelled rows, times what is left out, times classes against the rest."""
-    positive = np.arange(1, 2) if len(prior) == 2 else np.arange(len(prior))
-    targets = np.where(codes[:, None] == positive, 1.0, -1.0)
-    costs = np.repeat(row_cost[:, None] * ~left_out, len(positive), axis=1)
+    targets = _targets(codes)
+    n_outputs = targets.shape[1]
+    costs = np.repeat(row_cost[:, None] * ~left_out, n_outputs, axis=1)
     n_groups = len(weights) * left_out.shape[1]
     return {
         "targets": np.tile(targets, n_groups),
         "costs": np.tile(costs, len(weights)),
         "unlabelled_cost": np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
-        "prior": np.tile(prior[positive], n_groups),
-        "n_models": len(positive),
+        "prior": np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
+        "n_models": n_outputs,
     }
 
 

@@ -283,10 +283,12 @@ def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
 
 
 def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
-    """``scale ||x - z||^2`` by one product."""
+    """``scale ||x - z||^2`` by one product, of rows moved to the mean of Z, where the least is lost to rounding."""
     X, Z = _scaled(X, scale), _scaled(Z, scale)
     if sparse.issparse(X) or sparse.issparse(Z):
         return pairwise.euclidean_distances(X, Z, squared=True)
+    centre = Z.mean(axis=0) if len(Z) else 0
+    X, Z = X - centre, Z - centre
     result = X @ Z.T
     result *= -2
     result += np.einsum("ij,ij->i", X, X)[:, None]

@@ -34,7 +34,7 @@ class Model:
     def decision(self, X: Rows, backend: Backend) -> Array:
         """``f(x)`` for every row and column, shape ``(n, K)``."""
         scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))
-        if self.weights is not None:
+        if self.weights is not None and len(self.weights):
             centres = self.centres.astype(np.float64)
             for start in range(0, X.shape[0], _PANEL):
                 part = slice(start, min(start + _PANEL, X.shape[0]))

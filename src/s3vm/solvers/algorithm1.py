@@ -29,7 +29,7 @@ _SMALLEST_SCALE = 1e-8
 def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
     """The states of a run of `solver`."""
     n_iterations = solver.iterations(problem)
-    m = solver.block_size(problem) if state is None else state.coefficients.shape[1]
+    m = state.coefficients.shape[1] if isinstance(state, _State) else solver.block_size(problem)
     features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
     steps, curvature = step(solver.step), problem.labelled_loss.curvature
     stiffness = max(0.1, curvature) * problem.costs.sum(axis=0)
@@ -38,6 +38,8 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
     if state is None:
         coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
         state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, np.ones_like(target))
+    elif not isinstance(state, _State):
+        raise ValueError("a state of another algorithm cannot be gone on from: set warm_start=False to start afresh")
     elif state.coefficients.shape[2] != problem.n_columns:
         raise ValueError(
             f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"

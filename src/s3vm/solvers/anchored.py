@@ -48,7 +48,8 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     if problem.unlabelled is None or not problem.uses_unlabelled:
         if state is None:  # the start is the solution
             none = np.zeros((0, problem.n_columns))
-            yield _State(kernel, problem.seed, labelled, 0, 0, dual, intercept, none, none, none, none, iteration=1)
+            fixed = (problem.targets, problem.costs, solver)
+            yield _State(kernel, problem.seed, labelled, 0, 0, *fixed, dual, intercept, none, none, none, none, 1)
         return
     span: _RowSpan | _FeatureSpan
     if solver.spans_rows(problem.unlabelled.n_rows):
@@ -62,7 +63,8 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
     of_reference = float(kernel.gram(span.reference, span.reference).mean())
     steps, n_iterations = step(solver.step), solver.iterations(problem)
-    stiffness = max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
+    size = max(1.0, float(np.diag(gram).mean()))  # 1 for kernels of x - x'
+    stiffness = size * max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
     if state is None:
         state = _State(
             kernel,
@@ -71,14 +73,22 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             span.reference.shape[0],
             span.n_features,
             dual=dual,
+            costs=problem.costs,
+            targets=problem.targets,
+            made_by=solver,
             intercept=np.where(balanced, target - of_labelled @ dual, intercept),
             lift=np.zeros(problem.n_columns),
             span=span.start(problem.n_columns),
             scores=gram @ dual,
             mean=of_labelled @ dual,
         )
-    elif state.centres.shape != span.centres.shape or state.dual.shape != dual.shape:
-        raise ValueError("an anchored TSG goes on only with the rows it began with: start afresh, or use as_printed()")
+    elif not isinstance(state, _State) or not state.fits(problem, span.centres):
+        raise ValueError(
+            "an anchored TSG goes on only with the rows and costs it began with: set warm_start=False to start afresh"
+        )
+    if state.made_by != solver:
+        span.take_over(len(state.span))
+        state = replace(state, made_by=solver)
     for t in range(state.iteration, n_iterations):
         gamma = steps.sizes(t, n_iterations, stiffness)
         keep = 1 - gamma
@@ -144,6 +154,11 @@ class _RowSpan:
         n_bytes = self._rows.shape[0] * self.centres.shape[0] * self._rows.dtype.itemsize
         often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
         self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= _GRAM_BYTES else None
+        self._seen = self._n_reference
+
+    def take_over(self, n_functions: int) -> None:
+        """Reckons with coefficients that a run of other settings has left, here on any row."""
+        self._seen = n_functions
 
     def start(self, n_columns: int) -> Array:
         return np.zeros((self._rows.shape[0], n_columns), self._rows.dtype)
@@ -151,7 +166,7 @@ class _RowSpan:
     def batch(self, t: int) -> _Batch:
         n_rows = self._rows.shape[0]
         at = (t * self._batch_size + np.arange(self._batch_size)) % n_rows
-        seen = min(n_rows, max((t + 1) * self._batch_size, self._n_reference))  # beyond, coefficients are still 0
+        seen = min(n_rows, max((t + 1) * self._batch_size, self._seen))  # beyond, coefficients are still 0
         n_l = self._n_labelled
         if self._gram is not None:
             gram = self._gram[at, : n_l + seen]
@@ -184,6 +199,11 @@ class _FeatureSpan:
         self.centres = stack([problem.labelled, self.reference])
         self._labelled = np.empty((problem.n_labelled, 0), backend.dtype)
         self._mean = np.empty(0, backend.dtype)
+        self._fewest_blocks = 0
+
+    def take_over(self, n_functions: int) -> None:
+        """Reckons with features that a run of other settings has left."""
+        self._fewest_blocks = n_functions // self.n_features
 
     def start(self, n_columns: int) -> Array:
         return np.zeros((0, n_columns), self._mean.dtype)
@@ -194,7 +214,8 @@ class _FeatureSpan:
         if not solver.reuse:
             return t + 1
         grown = 1.0 if solver.growth == 0 else min(1.0, t / (solver.growth * self._n_iterations))
-        return int(np.ceil(self._n_blocks * (_FIRST_SHARE + (1 - _FIRST_SHARE) * grown)))
+        born = int(np.ceil(self._n_blocks * (_FIRST_SHARE + (1 - _FIRST_SHARE) * grown)))
+        return max(born, self._fewest_blocks)
 
     def batch(self, t: int) -> _Batch:
         known, wanted = self._mean.size // self.n_features, self._born(t)
@@ -243,6 +264,9 @@ class _State:
     centres: Rows
     n_reference: int
     n_features: int
+    targets: Array
+    costs: Array
+    made_by: "TSG"
     dual: Array
     intercept: Array
     lift: Array
@@ -268,3 +292,9 @@ class _State:
 
     def detached(self) -> "_State":
         return self
+
+    def fits(self, problem: Problem, centres: Rows) -> bool:
+        """Whether this state is of these rows and costs."""
+        if self.centres.shape != centres.shape or (self.centres != centres).sum() > 0:
+            return False
+        return np.array_equal(self.targets, problem.targets) and np.array_equal(self.costs, problem.costs)

@@ -44,7 +44,7 @@ def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]
         if np.all(y == y[0]):
             intercept[k] = y[0]
             continue
-        svc = SVC(C=1.0, kernel="precomputed", tol=1e-4).fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
+        svc = SVC(C=1.0, kernel="precomputed", tol=1e-6).fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
         dual[at[svc.support_], k] = svc.dual_coef_[0]
         intercept[k] = svc.intercept_[0]
     return dual, intercept

@@ -112,6 +112,8 @@ class TSG:
             raise ValueError('span="rows" has no random features: it needs exact_labelled=True and reuse=True')
         if self.balance and not self.intercept:
             raise ValueError("the intercept holds the balance: intercept=False needs balance=False")
+        if self.anchor and not self.intercept:
+            raise ValueError("the supervised start has an intercept: intercept=False needs anchor=False")
         step(self.step)
 
     @classmethod

@@ -67,7 +67,9 @@ class _CpuFeatures:
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
         X = self._checked(X)
-        n_blocks, _, n_columns = coefficients.shape
+        n_blocks, n_features, n_columns = coefficients.shape
+        if n_features != self.n_features:
+            raise ValueError(f"blocks of {n_features} coefficients met blocks of {self.n_features} features")
         scores = np.zeros((X.shape[0], n_columns))
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=issparse(X)):
             A = np.ascontiguousarray(coefficients[blocks] * self._amplitude, dtype=self._dtype).reshape(-1, n_columns)
@@ -80,6 +82,8 @@ class _CpuFeatures:
 
     def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
         X = self._checked(X)
+        if len(G) != X.shape[0]:
+            raise ValueError(f"{len(G)} rows of G met {X.shape[0]} rows of X")
         result = np.zeros((n_blocks, self.n_features, G.shape[1]))
         weights = np.ascontiguousarray(G * self._amplitude, dtype=self._dtype)
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=False):
