@@ -248,8 +248,8 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
         clf.fit(X, np.where(some == 1, 2, some))
     with pytest.raises(ValueError, match="3 features"):
         clf.fit(np.c_[X, X[:, 0]], some)
-    for changed in ({"gamma": 3.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
-        with pytest.raises(ValueError, match="same kernel, gamma, dtype"):
+    for changed in ({"gamma": 3.0}, {"C": 5.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
+        with pytest.raises(ValueError, match="same kernel, gamma, C, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
     with pytest.raises(ValueError, match="rows and costs it began with"):
         clf.fit(X[:200], some[:200])

@@ -4,11 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from s3vm.estimators import S3VMClassifier, S3VMClassifierCV
+    from s3vm.estimators import S3VMClassifier
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
     from s3vm.solvers import TSG, Constant, Decaying, Theorem
+    from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
 
@@ -35,11 +36,12 @@ __all__ = [
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
-    "estimators": ["S3VMClassifier", "S3VMClassifierCV"],
+    "estimators": ["S3VMClassifier"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
     "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
+    "tuning": ["S3VMClassifierCV"],
 }
 
 

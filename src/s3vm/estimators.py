@@ -1,20 +1,20 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, compute_sample_weight
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from s3vm import backends, philox
 from s3vm._typing import Array
 from s3vm.calibration import calibrator
+from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
@@ -27,14 +27,12 @@ from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
 from s3vm.training import train
-from s3vm.tuning import tune
 
-__all__ = ["S3VMClassifier", "S3VMClassifierCV"]
+__all__ = ["S3VMClassifier", "positive"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FEW_LABELS_WEIGHTS = (0.1,)
 _FOLDS = 5
-_FEW_LABELS_C = 30.0
 _CHUNK = 1 << 16
 _KEPT = 100
 _SAMPLE = 10_000
@@ -227,7 +225,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
                 stacklevel=2,
             )
-        factor = _class_factors(self.class_weight, classes, codes)
+        factor = class_factors(self.class_weight, classes, codes)
         rows, codes, weight_l = distinct_rows(ArraySource(X, at, self.dtype).take(slice(None)), codes, weight[at])
         source = ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None
         if before is None:
@@ -247,7 +245,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             unlabelled_loss=unlabelled_loss(self.loss),
             seed=seed,
             prior_is_known=self.class_prior is not None,
-            **_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
+            **make_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
         )
         if before is not None:
             chosen = chosen.longer(problem, before.state.iteration)
@@ -278,13 +276,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """The model of the weight that is taken, its scores of labelled rows that were left out, and the reasons."""
         n_outputs, n_groups = problem.n_models, left_out.shape[1]
         scores = model.decision(problem.labelled, engine).reshape(len(codes), len(weights), n_groups, n_outputs)
-        held_out = {weight: _held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
+        held_out = {weight: scores_held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
         if self.unlabeled_weight != "auto" or problem.unlabelled is None:
             return model.columns(slice(0, n_outputs)), held_out[weights[0]], None
         gram = labelled_gram(problem.kernel, problem.labelled)
         first = slice(0, n_groups * n_outputs)
         dual, intercept = supervised(gram, problem.targets[:, first], problem.costs[:, first])
-        base = _held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)
+        base = scores_held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)
         safety = choose(codes, base, held_out)
         if safety.weight == 0:
             nothing = np.empty((0, 1, dual.shape[1]), engine.dtype)
@@ -306,7 +304,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
     ) -> tuple[float, Kernel]:
         """The cost of a labelled row of weight 1, and the kernel."""
-        return _positive("C", self.C), resolved
+        return positive("C", self.C), resolved
 
     def _weights(self, n_labelled: int, n_unlabelled: int) -> list[float]:
         """The weights of the unlabelled rows that are tried; the history speaks of the first."""
@@ -316,7 +314,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if n_labelled < FEW_LABELS else list(_AUTO_WEIGHTS)
         if self.unlabeled_weight == "paper":
             return [n_labelled / n_unlabelled]
-        return [_positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
+        return [positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
 
     def _left_out(self, codes: Array, most: int, seed: int) -> Array:
         """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
@@ -358,14 +356,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         start = getattr(self, "_start", None) if self.warm_start else None
         if start is not None and start.lasting != self._lasting():
             raise ValueError(
-                "warm_start goes on with the same kernel, gamma, dtype, probability and random_state; "
+                "warm_start goes on with the same kernel, gamma, C, dtype, probability and random_state; "
                 "set warm_start=False to start afresh"
             )
         return start
 
     def _lasting(self) -> tuple[Any, ...]:
         """The settings that cannot change between a fit and its continuation."""
-        return kernel(self.kernel, self.gamma), self.dtype, self.probability, self.random_state
+        return kernel(self.kernel, self.gamma), self.C, self.dtype, self.probability, self.random_state
 
     def _priors(self, classes: Array, codes: Array, weight: Array, left_out: Array) -> Array:
         """The class shares expected of the unlabelled rows, for each thing left out: shape (groups, n_classes)."""
@@ -469,142 +467,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class S3VMClassifierCV(S3VMClassifier):
-    """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
-
-    The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap; the weight of the
-    unlabelled rows is then chosen with the semi-supervised one, as `S3VMClassifier` does. With fewer than 40 labelled
-    rows there is nothing to choose by: C is 30 and the width is `gamma`.
-
-    Parameters
-    ----------
-    Cs : sequence of float, default (0.3, 1, 3, 10, 30, 100, 1000)
-    factors : sequence of float, default (0.25, 0.5, 1, 2, 4, 8)
-        The widths tried, as multiples of `gamma`.
-    gamma : float, "scale" or "median", default "median"
-    n_folds : int, default 5
-    solver, kernel, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, backend,
-    dtype, cache_bytes, n_jobs, random_state, verbose
-        As in `S3VMClassifier`.
-
-    Attributes
-    ----------
-    C_ : float
-        The chosen cost.
-    kernel_ : Kernel
-        The kernel with the chosen width.
-    cv_errors_ : array of shape (len(Cs), len(factors)) or None
-        Error on held-out rows of each cell of the grid.
-    """
-
-    cv_errors_: Array | None
-
-    def __init__(
-        self,
-        solver: str | Solver = "tsg",
-        *,
-        kernel: str | Kernel = "rbf",
-        gamma: Gamma = "median",
-        Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
-        factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
-        n_folds: int = 5,
-        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
-        loss: str | UnlabelledLoss = "exp",
-        labeled_loss: str | LabelledLoss = "smooth_hinge",
-        class_prior: Any = None,
-        class_weight: Any = None,
-        unlabeled: Any = -1,
-        probability: bool = True,
-        backend: str = "auto",
-        dtype: str = "float32",
-        cache_bytes: int = 256 << 20,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            solver,
-            kernel=kernel,
-            gamma=gamma,
-            unlabeled_weight=unlabeled_weight,
-            loss=loss,
-            labeled_loss=labeled_loss,
-            class_prior=class_prior,
-            class_weight=class_weight,
-            unlabeled=unlabeled,
-            probability=probability,
-            backend=backend,
-            dtype=dtype,
-            cache_bytes=cache_bytes,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.Cs = Cs
-        self.factors = factors
-        self.n_folds = n_folds
-
-    def _cost_and_kernel(
-        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
-    ) -> tuple[float, Kernel]:
-        for name in ("Cs", "factors"):
-            for value in getattr(self, name):
-                _positive(name, value)
-        if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
-            raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
-        folds = stratified_folds(codes, self.n_folds, seed, draw=1)
-        self.cv_errors_ = None
-        if len(codes) < FEW_LABELS or folds.max() == 0:
-            return _FEW_LABELS_C, resolved
-        C, chosen, self.cv_errors_ = tune(resolved, rows, _targets(codes), codes, weight, folds, self.Cs, self.factors)
-        return C, chosen
-
-
 def _has_probability(estimator: S3VMClassifier) -> bool:
     if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
         raise AttributeError("predict_proba needs probability=True when the model is fitted")
     return True
 
 
-def _targets(codes: Array) -> Array:
-    """Classes against the rest: a column for the second of two classes, else a column a class."""
-    positive = np.arange(1, 2) if codes.max() == 1 else np.arange(codes.max() + 1)
-    return np.where(codes[:, None] == positive, 1.0, -1.0)
-
-
-def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
-    """The factor on C of each class."""
-    of_rows = compute_sample_weight(class_weight, classes[codes])
-    factors = np.array([of_rows[np.argmax(codes == code)] for code in range(len(classes))])
-    if np.any(factors < 0):
-        raise ValueError(f"class_weight={class_weight!r} has a negative weight: give weights of at least 0")
-    return factors
-
-
-def _columns(weights: list[float], left_out: Array, codes: Array, row_cost: Array, priors: Array) -> dict[str, Any]:
-    """The columns of a problem: weights of unlabelled rows, times what is left out, times classes against the rest."""
-    targets = _targets(codes)
-    n_outputs = targets.shape[1]
-    costs = np.repeat(row_cost[:, None] * ~left_out, n_outputs, axis=1)
-    n_groups = len(weights) * left_out.shape[1]
-    return {
-        "targets": np.tile(targets, n_groups),
-        "costs": np.tile(costs, len(weights)),
-        "unlabelled_cost": np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
-        "prior": np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
-        "n_models": n_outputs,
-    }
-
-
-def _held_out(scores: Array, left_out: Array) -> Array:
-    """The score of each row by the model that was trained without it; NaN where there is none."""
-    result = np.full((scores.shape[0], scores.shape[2]), np.nan)
-    rows, groups = np.nonzero(left_out)
-    result[rows] = scores[rows, groups]
-    return result
-
-
-def _positive(name: str, value: Any, zero: bool = False) -> float:
+def positive(name: str, value: Any, zero: bool = False) -> float:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not number or not np.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name}={value!r} is not valid: give a finite number {'of at least' if zero else 'above'} 0")

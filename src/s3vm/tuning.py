@@ -2,15 +2,117 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from s3vm._typing import Array, Rows
-from s3vm.kernels import Kernel
+from s3vm.columns import one_against_rest
+from s3vm.estimators import S3VMClassifier, positive
+from s3vm.kernels import Gamma, Kernel
+from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.model_selection import stratified_folds
 from s3vm.models import winners
+from s3vm.safety import FEW_LABELS
+from s3vm.solvers import Solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 
-__all__ = ["tune"]
+__all__ = ["S3VMClassifierCV", "tune"]
+
+_FEW_LABELS_C = 30.0
+
+
+class S3VMClassifierCV(S3VMClassifier):
+    """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
+
+    The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap; the weight of the
+    unlabelled rows is then chosen with the semi-supervised one, as `S3VMClassifier` does. With fewer than 40 labelled
+    rows there is nothing to choose by: C is 30 and the width is `gamma`.
+
+    Parameters
+    ----------
+    Cs : sequence of float, default (0.3, 1, 3, 10, 30, 100, 1000)
+    factors : sequence of float, default (0.25, 0.5, 1, 2, 4, 8)
+        The widths tried, as multiples of `gamma`.
+    gamma : float, "scale" or "median", default "median"
+    n_folds : int, default 5
+    solver, kernel, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, backend,
+    dtype, cache_bytes, n_jobs, random_state, verbose
+        As in `S3VMClassifier`.
+
+    Attributes
+    ----------
+    C_ : float
+        The chosen cost.
+    kernel_ : Kernel
+        The kernel with the chosen width.
+    cv_errors_ : array of shape (len(Cs), len(factors)) or None
+        Error on held-out rows of each cell of the grid.
+    """
+
+    cv_errors_: Array | None
+
+    def __init__(
+        self,
+        solver: str | Solver = "tsg",
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: Gamma = "median",
+        Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
+        factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+        n_folds: int = 5,
+        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
+        loss: str | UnlabelledLoss = "exp",
+        labeled_loss: str | LabelledLoss = "smooth_hinge",
+        class_prior: Any = None,
+        class_weight: Any = None,
+        unlabeled: Any = -1,
+        probability: bool = True,
+        backend: str = "auto",
+        dtype: str = "float32",
+        cache_bytes: int = 256 << 20,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            solver,
+            kernel=kernel,
+            gamma=gamma,
+            unlabeled_weight=unlabeled_weight,
+            loss=loss,
+            labeled_loss=labeled_loss,
+            class_prior=class_prior,
+            class_weight=class_weight,
+            unlabeled=unlabeled,
+            probability=probability,
+            backend=backend,
+            dtype=dtype,
+            cache_bytes=cache_bytes,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.Cs = Cs
+        self.factors = factors
+        self.n_folds = n_folds
+
+    def _cost_and_kernel(
+        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
+    ) -> tuple[float, Kernel]:
+        for name in ("Cs", "factors"):
+            for value in getattr(self, name):
+                positive(name, value)
+        if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
+            raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
+        folds = stratified_folds(codes, self.n_folds, seed, draw=1)
+        self.cv_errors_ = None
+        if len(codes) < FEW_LABELS or folds.max() == 0:
+            return _FEW_LABELS_C, resolved
+        C, chosen, self.cv_errors_ = tune(
+            resolved, rows, one_against_rest(codes), codes, weight, folds, self.Cs, self.factors
+        )
+        return C, chosen
 
 
 def tune(
