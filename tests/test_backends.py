@@ -21,7 +21,7 @@ KERNELS = [
 ]
 FAST = [name for name in BACKENDS if name != "reference"]
 M = 74
-TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 
 def example(n, d, n_blocks=3, m=M, K=1, seed=0):
