@@ -114,15 +114,19 @@ def test_a_class_of_one_row_is_warned_about(flowers):
     assert np.isfinite(clf.predict_proba(X)).all()
 
 
-def test_without_unlabelled_weight_it_is_an_svm():
-    """At C* = 0 and with enough iterations the boundary is that of scikit-learn's SVC."""
+@pytest.mark.parametrize(
+    "solver",
+    [TSG(), TSG(anchor=False, exact_labelled=False, reuse=False, max_iter=600, batch_size=256, n_features=256)],
+    ids=["anchored", "Algorithm 1"],
+)
+def test_without_unlabelled_weight_it_is_an_svm(solver):
+    """At C* = 0 the boundary is that of scikit-learn's SVC: at once, or after enough iterations of Algorithm 1."""
     X, y = make_moons(2200, noise=0.2, random_state=0)
     labelled, points = X[:200], X[200:]
     some = np.r_[y[:200], np.full(2000, -1)]
     svc = SVC(C=1.0, gamma=1.0).fit(labelled, y[:200])
-    clf = S3VMClassifier(
-        TSG(max_iter=600, n_features=256), C=1.0, gamma=1.0, unlabeled_weight=0, probability=False, random_state=0
-    ).fit(X, some)
+    clf = S3VMClassifier(solver, C=1.0, gamma=1.0, unlabeled_weight=0, probability=False, random_state=0).fit(X, some)
+    assert clf.n_iter_ == (1 if solver.anchor else 600)
     assert np.mean(clf.predict(points) == svc.predict(points)) >= 0.98
 
 
