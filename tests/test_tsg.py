@@ -1,6 +1,5 @@
-"""TSG against the literal Algorithm 1, and the contract that every solver keeps."""
+"""TSG against the literal Algorithm 1, and what its options do."""
 
-from collections import deque
 from dataclasses import replace
 from functools import cache
 
@@ -10,57 +9,13 @@ from sklearn.svm import SVC
 
 import literal
 from s3vm.backends import BACKENDS, backend
-from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.losses import UNLABELLED_LOSSES, Hinge, SmoothHinge, SquaredHinge
-from s3vm.problem import Problem
-from s3vm.solvers import SOLVERS, TSG, Constant, Decaying, Theorem
+from s3vm.kernels import RBF
+from s3vm.losses import UNLABELLED_LOSSES, SquaredHinge
+from s3vm.solvers import TSG, Constant, Decaying, Theorem
 from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import anchored
 from s3vm.solvers.steps import step
-from s3vm.sources import ArraySource
-
-T, M, BATCH = 50, 16, 8
-KERNELS = {
-    ("rbf", 0.7): RBF(0.7, features="phase"),
-    ("rbf pairs", 0.7): RBF(0.7),
-    ("laplacian", 0.4): Laplacian(0.4, features="phase"),
-    ("matern", 0.5, 1.5): Matern(0.5, nu=1.5, features="phase"),
-    ("poly", 0.3, 2, 1.0): Polynomial(0.3, degree=2, coef0=1.0),
-}
-TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
-
-
-@cache
-def rows(n_labelled=6, n_unlabelled=30):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n_labelled + n_unlabelled, 3))
-    y = np.where(X[:n_labelled, 0] + 0.1 * rng.normal(size=n_labelled) > 0, 1.0, -1.0)
-    y[:2] = [1.0, -1.0]
-    # What float32 cannot hold would be a difference in the data, not in the algorithm.
-    return X.astype(np.float32).astype(np.float64), y
-
-
-def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1, labelled_loss=None):
-    X, y = rows(n_labelled)
-    targets = np.column_stack([y if k % 2 == 0 else -y for k in range(columns)])
-    return Problem(
-        labelled=X[:n_labelled].astype(dtype),
-        targets=targets,
-        costs=np.full(targets.shape, C / n_labelled),
-        unlabelled=ArraySource(X, np.arange(n_labelled, len(X)), dtype),
-        unlabelled_cost=np.full(columns, C_star),
-        prior=(targets > 0).mean(axis=0),
-        prior_is_known=False,
-        kernel=kernel,
-        labelled_loss=labelled_loss or Hinge(),
-        unlabelled_loss=UNLABELLED_LOSSES[loss](),
-        seed=5,
-        n_models=1,
-    )
-
-
-def last(states):
-    return deque(states, maxlen=1)[0]
+from toy import BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows
 
 
 @cache
@@ -87,8 +42,6 @@ def literal_coefficients(kernel, loss, n_labelled=6, draw_labelled=True, slope=l
     return np.array(alphas), literal.predict(x, alphas, kernel, 5, M)
 
 
-# What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
-BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 PRINTED = TSG.as_printed(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1))
 
 
@@ -125,98 +78,6 @@ def test_equals_the_literal_algorithm_with_squared_hinge():
     model = last(PRINTED.run(problem, backend("cpu", "float64"))).model()
     size = np.abs(expected).max()
     np.testing.assert_allclose(model.coefficients[:, :, 0] / size, expected / size, rtol=0, atol=1e-10)
-
-
-# The contract: whatever is registered is tested here, in every combination.
-
-
-VARIANTS = {
-    "tsg": {},
-    "tsg, features": {"span": "features", "max_features": 5 * M},
-    "tsg, noisy labelled part": {"exact_labelled": False, "max_features": 5 * M},
-    "tsg, no reuse": {"reuse": False},
-    "tsg, no balance": {"balance": False, "step": Constant(eta=100)},
-    "tsg, no anchor": {"anchor": False},
-    "tsg, Algorithm 1": BALANCED,
-    "tsg, as printed": {**BALANCED, "intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
-}
-
-
-def configured(variant, **changed):
-    """A solver of the table, small."""
-    kind = SOLVERS[variant.split(",")[0]]
-    return kind(**{"max_iter": 20, "batch_size": BATCH, "n_features": M, **VARIANTS[variant], **changed})
-
-
-def test_every_solver_is_in_the_table():
-    assert {variant.split(",")[0] for variant in VARIANTS} == set(SOLVERS)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
-@pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_contract(variant, loss, kernel, name, dtype):
-    chosen = configured(variant)
-    smooth = {"columns": 2, "labelled_loss": SmoothHinge()}  # support vectors begin right at the hinge's kink
-    problem = make_problem(kernel, loss, dtype, **smooth)
-    engine = backend(name, dtype)
-    X, _ = rows()
-    points = X.astype(dtype)
-    states = list(chosen.run(problem, engine))
-    assert [state.iteration for state in states] == list(range(1, chosen.iterations(problem) + 1))
-    scores = states[-1].model().decision(points, engine)
-    assert scores.shape == (len(X), 2)
-    assert all(np.isfinite(value) for state in states for value in state.record.values())
-
-    exact = make_problem(kernel, loss, "float64", **smooth)
-    oracle = last(chosen.run(exact, backend("reference", "float64"))).model()
-    expected = oracle.decision(X, backend("reference", "float64"))
-    size = np.abs(expected).max()
-    np.testing.assert_allclose(scores / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
-
-    again = last(chosen.run(problem, engine)).model()
-    np.testing.assert_array_equal(again.decision(points, engine), scores)
-    for stop in (1, len(states) // 2, len(states) - 1):
-        resumed = last(chosen.run(problem, engine, states[stop - 1])).model()
-        np.testing.assert_array_equal(resumed.coefficients, again.coefficients)
-        np.testing.assert_array_equal(resumed.weights, again.weights)
-        np.testing.assert_array_equal(resumed.intercept, again.intercept)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_state_never_changes(variant):
-    engine = backend("cpu", "float64")
-    X, _ = rows()
-    seen = []
-    states = []
-    for state in configured(variant).run(make_problem(RBF(0.7), "hat"), engine):
-        states.append(state)
-        seen.append(state.model().decision(X, engine))
-    for state, scores in zip(states, seen):
-        np.testing.assert_array_equal(state.model().decision(X, engine), scores)
-
-
-@pytest.mark.parametrize("weight", [0.0, 3.0])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_columns_are_independent(variant, weight):
-    """Two columns of one run are the two runs of one column."""
-    chosen = configured(variant)
-    engine = backend("cpu", "float64")
-    both = make_problem(RBF(0.7), "hat", columns=2)
-    both.costs[:, 1] *= 0.5
-    both.costs[0, 1] = 0.0
-    both.unlabelled_cost[1] *= weight
-    model = last(chosen.run(both, engine)).model()
-    X, _ = rows()
-    # A column that the unlabelled rows do not matter to is solved in another way, exactly, when it is alone.
-    for k in (0, 1) if weight or "Algorithm 1" in variant or "printed" in variant else (0,):
-        alone = make_problem(RBF(0.7), "hat", columns=1)
-        alone.targets[:], alone.costs[:] = both.targets[:, [k]], both.costs[:, [k]]
-        alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
-        single = last(chosen.run(alone, engine)).model().decision(X, engine)
-        np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("stop", [3, 18])

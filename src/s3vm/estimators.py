@@ -83,11 +83,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0 (and 0.1 with few labels), and takes one only if it lowers
         the Brier score of labelled rows that were left out of training; `safety_` says which, and why. ``"paper"`` is
         the paper's ``n_l / n_u``, which vanishes as the unlabelled rows grow.
-    loss : "exp", "hat", "squared_hat", "ramp" or a configured loss, default "exp"
-        The loss u of an unlabelled row.
-    labeled_loss : "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "smooth_hinge"
-        The loss l of a labelled row. The supervised start, and what is left when no unlabelled row is used, is the SVM
-        with the hinge.
+    loss : "auto", "exp", "hat", "squared_hat", "ramp" or a configured loss, default "auto"
+        The loss u of an unlabelled row. ``"auto"`` is the solver's own, ``"exp"`` for TSG.
+    labeled_loss : "auto", "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "auto"
+        The loss l of a labelled row. ``"auto"`` is the solver's own, ``"smooth_hinge"`` for TSG. The supervised
+        start, and what is left when no unlabelled row is used, is the SVM with the hinge.
     class_prior : array of shape (n_classes,) or None, default None
         Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
         rows. It matters if the solver balances the classes, as TSG does unless told otherwise.
@@ -158,8 +158,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         gamma: Gamma = "scale",
         C: float = 10.0,
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
-        loss: str | UnlabelledLoss = "exp",
-        labeled_loss: str | LabelledLoss = "smooth_hinge",
+        loss: str | UnlabelledLoss = "auto",
+        labeled_loss: str | LabelledLoss = "auto",
         class_prior: Any = None,
         class_weight: Any = None,
         unlabeled: Any = -1,
@@ -234,6 +234,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             C, fitted_kernel = self._cost_and_kernel(resolved, rows, codes, weight_l * factor[codes], seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
+        of_labelled, of_unlabelled = chosen.losses
         weights = self._weights(len(codes), len(unlabelled))
         left_out = self._left_out(codes, before.n_folds if before else _FOLDS, seed)
         priors = self._priors(classes, codes, weight_l, left_out)
@@ -241,8 +242,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             labelled=rows,
             unlabelled=source,
             kernel=fitted_kernel,
-            labelled_loss=labelled_loss(self.labeled_loss),
-            unlabelled_loss=unlabelled_loss(self.loss),
+            labelled_loss=of_labelled() if self.labeled_loss == "auto" else labelled_loss(self.labeled_loss),
+            unlabelled_loss=of_unlabelled() if self.loss == "auto" else unlabelled_loss(self.loss),
             seed=seed,
             prior_is_known=self.class_prior is not None,
             **make_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),

@@ -7,7 +7,7 @@ import numpy as np
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.sources import Source
+from s3vm.sources import Source, stack
 
 __all__ = ["Problem"]
 
@@ -74,6 +74,18 @@ class Problem:
     def n_rows(self) -> int:
         """Labelled and unlabelled rows together, the paper's n."""
         return self.n_labelled + (self.unlabelled.n_rows if self.unlabelled is not None else 0)
+
+    def everything(self) -> Rows:
+        """All rows at once, the labelled ones first."""
+        if self.unlabelled is None:
+            return self.labelled
+        return stack([self.labelled, self.unlabelled.sample(self.seed, self.unlabelled.n_rows)])
+
+    def objective(self, k: int, norm: float, r_l: Array, r_u: Array) -> float:
+        """``R_k(f)``, given ``||f||^2`` and f at the labelled rows and at all unlabelled ones."""
+        labelled = np.dot(self.costs[:, k], self.labelled_loss.value(r_l, self.targets[:, k]))
+        unlabelled = self.unlabelled_cost[k] * self.unlabelled_loss.value(r_u).mean() if len(r_u) else 0.0
+        return float(norm / 2 + labelled + unlabelled)
 
     @property
     def uses_unlabelled(self) -> bool:

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from s3vm._typing import Array
 from s3vm.backends import Backend
+from s3vm.memory import check_memory
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 
@@ -30,6 +31,7 @@ def train(
     state : the last state
     history : dict of arrays, one entry an iteration
     """
+    check_memory(solver, problem, backend)
     records: list[dict[str, float]] = []
     states: Iterator[State] = solver.run(problem, backend, state)
     progress = _Progress(solver.iterations(problem), verbose > 0)

@@ -36,9 +36,11 @@ class Features(Protocol):
 
 
 class Backend(Protocol):
-    """A maker of `Features`."""
+    """A maker of `Features`, and what a solver may use: precision, threads, and bytes for what it keeps to be fast."""
 
     dtype: np.dtype[Any]
+    n_threads: int
+    cache_bytes: int
 
     def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> Features: ...
 

@@ -17,7 +17,7 @@ class Reference:
     """NumPy, one thread of Python."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
+        self.dtype, self.n_threads, self.cache_bytes = dtype, 1, 0
 
     def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> "_ReferenceFeatures":
         return _ReferenceFeatures(kernel, seed, n_features, n_dims, self.dtype)

@@ -84,7 +84,8 @@ def _gradient(
         total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
         places.append(everywhere[-pool.n_reference :])
         parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-    return np.concatenate(places), np.concatenate(parts), record(problem, gamma, r_l, y, costs, r_u)
+    line = {"step": float(gamma[0])} | record(problem, r_l, y, costs, r_u)
+    return np.concatenate(places), np.concatenate(parts), line
 
 
 class _Pool:

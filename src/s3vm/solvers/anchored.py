@@ -32,10 +32,10 @@ from s3vm.sources import Source, stack
 if TYPE_CHECKING:
     from s3vm.solvers.tsg import TSG
 
-__all__ = ["anchored"]
+__all__ = ["GRAM_BYTES", "anchored"]
 
 _FIRST_SHARE = 0.25  # of the features that are there from the start
-_GRAM_BYTES = 64 << 20  # the kernel matrix of the unlabelled rows is kept up to here
+GRAM_BYTES = 64 << 20  # the kernel matrix of the unlabelled rows is kept up to here
 
 
 def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
@@ -114,7 +114,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             scores=keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift),
             mean=mean,
             intercept=np.where(balanced, held, free),
-            record=record(problem, gamma, r_l, problem.targets, problem.costs, r_u),
+            record={"step": float(gamma[0])} | record(problem, r_l, problem.targets, problem.costs, r_u),
         )
         yield state
 
@@ -153,7 +153,7 @@ class _RowSpan:
         self.centres = stack([problem.labelled, self._rows])
         n_bytes = self._rows.shape[0] * self.centres.shape[0] * self._rows.dtype.itemsize
         often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
-        self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= _GRAM_BYTES else None
+        self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= GRAM_BYTES else None
         self._seen = self._n_reference
 
     def take_over(self, n_functions: int) -> None:

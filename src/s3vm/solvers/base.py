@@ -1,17 +1,20 @@
-"""What a solver is: settings, and a generator of states."""
+"""What a solver is: settings, and a generator of states. And what the solvers that need all rows at once share."""
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from s3vm._typing import Array
+from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
+from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Solver", "State", "record"]
+__all__ = ["Column", "Expansion", "Solver", "State", "in_step", "needs", "record", "same_rows"]
 
 
 class State(Protocol):
@@ -45,10 +48,19 @@ class State(Protocol):
 
 @runtime_checkable
 class Solver(Protocol):
-    """Settings of an algorithm, and the algorithm as a generator of states."""
+    """Settings of an algorithm, and the algorithm as a generator of states.
+
+    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it.
+    """
+
+    losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]]
 
     def iterations(self, problem: Problem) -> int:
-        """The number of iterations after which `run` ends."""
+        """The number of iterations after which `run` ends at the latest."""
+        ...
+
+    def memory(self, problem: Problem, backend: Backend) -> int:
+        """About how many bytes `run` needs beside the rows."""
         ...
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
@@ -60,18 +72,112 @@ class Solver(Protocol):
         ...
 
 
-def record(problem: Problem, gamma: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
-    """A line of the history: step size, mean losses over labelled and unlabelled rows, share of the latter above 0.
+def record(problem: Problem, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
+    """A line of the history: mean losses over labelled and unlabelled rows, share of the latter above 0.
 
     It speaks of the wanted columns only, and is kept short, since it is written in every iteration.
     """
     main = slice(0, problem.n_models)
     costs = costs[:, main]
     loss = np.vdot(costs, problem.labelled_loss.value(r_l[:, main], y[:, main])) / costs.sum()
-    line = {"step": float(gamma[0]), "labelled_loss": float(loss)}
+    line = {"labelled_loss": float(loss)}
     if r_u is not None:
         r_u = r_u[:, main]
         line["unlabelled_loss"] = float(problem.unlabelled_loss.value(r_u).sum() / r_u.size)
         if problem.n_models == 1:
             line["positive_share"] = np.count_nonzero(r_u > 0) / r_u.size
     return line
+
+
+def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:
+    """Raises a ValueError unless the problem's losses are among those that the solver can minimise."""
+    name = type(solver).__name__
+    for parameter, loss, known in (
+        ("labeled_loss", problem.labelled_loss, labelled),
+        ("loss", problem.unlabelled_loss, unlabelled),
+    ):
+        if not isinstance(loss, known):
+            names = " or ".join(f"{kind.__name__}()" for kind in known)
+            raise ValueError(
+                f'{name} cannot minimise {parameter}={loss!r}: leave it at "auto", give {names}, or use solver="tsg", '
+                "which takes any loss"
+            )
+
+
+# Solvers that look at all rows at once write down one column as a generator; what follows runs all of them.
+
+
+class Column(NamedTuple):
+    """Where one column stands: ``f(x) = sum_i weights[i] k(centre_i, x) + intercept``.
+
+    `scores` are f at the labelled rows, then at the unlabelled ones; `objective` is what must not rise; `memory` is
+    what its solver needs to go on from here.
+    """
+
+    weights: Array
+    intercept: float
+    scores: Array
+    objective: float
+    memory: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """The state of all columns, each a kernel expansion on the same centres."""
+
+    kernel: Kernel
+    seed: int
+    centres: Rows
+    columns: Sequence[Column]
+    iteration: int
+    record: Mapping[str, float]
+
+    def model(self) -> Model:
+        weights = np.column_stack([column.weights for column in self.columns])
+        nothing = np.empty((0, 1, len(self.columns)))
+        intercept = np.array([column.intercept for column in self.columns])
+        return Model(self.kernel, self.seed, self.centres.shape[1], nothing, intercept, self.centres, weights)
+
+    def detached(self) -> "Expansion":
+        return self
+
+
+def same_rows(state: State | None, centres: Rows) -> "Expansion | None":
+    """The state to go on from, which must be one of these centres."""
+    if state is None:
+        return None
+    if isinstance(state, Expansion) and state.centres.shape == centres.shape and not (state.centres != centres).sum():
+        return state
+    raise ValueError("this solver goes on only with the rows it began with: set warm_start=False to start afresh")
+
+
+def in_step(
+    problem: Problem,
+    centres: Rows,
+    column: Callable[[int, Column | None], Iterator[Column]],
+    state: Expansion | None = None,
+    n_threads: int = 1,
+) -> Iterator[Expansion]:
+    """Runs the generators ``column(k, before)`` of all columns side by side, a state for each round.
+
+    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column.
+    """
+    columns: list[Column | None] = list(state.columns) if state is not None else [None] * problem.n_columns
+    running = [column(k, before) for k, before in enumerate(columns)]
+    iteration = state.iteration if state is not None else 0
+    n_l = problem.n_labelled
+    with ThreadPoolExecutor(n_threads) as pool:
+        while True:
+            # One thread is this one, which Ctrl-C can stop at once.
+            each: Any = map if n_threads == 1 else pool.map
+            fresh = list(each(lambda one: next(one, None), running))
+            if all(one is None for one in fresh):
+                return
+            columns = [one or before for one, before in zip(fresh, columns, strict=True)]
+            iteration += 1
+            known = [one for one in columns if one is not None]
+            scores = np.column_stack([one.scores for one in known[: problem.n_models]])
+            r_u = scores[n_l:] if len(scores) > n_l else None
+            line = {"objective": sum(one.objective for one in known[: problem.n_models])}
+            line |= record(problem, scores[:n_l], problem.targets, problem.costs, r_u)
+            yield Expansion(problem.kernel, problem.seed, centres, known, iteration, line)

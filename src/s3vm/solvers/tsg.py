@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from s3vm._typing import Array
 from s3vm.backends import Backend
+from s3vm.losses import Exponential, SmoothHinge
 from s3vm.problem import Problem
 from s3vm.solvers.algorithm1 import algorithm1
-from s3vm.solvers.anchored import anchored
+from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.base import State
 from s3vm.solvers.steps import Step, step
 
@@ -74,6 +75,8 @@ class TSG:
         Algorithm 1 only: how many iterations' batches are evaluated in one sweep over the old features. It changes the
         speed and nothing else.
     """
+
+    losses: ClassVar = (SmoothHinge, Exponential)
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -144,6 +147,23 @@ class TSG:
         if isinstance(self.max_iter, str):
             return int(np.clip(np.ceil(n_rows / self.batch_size), 200, 1000))
         return self.max_iter
+
+    def memory(self, problem: Problem, backend: Backend) -> int:
+        size, n_columns = backend.dtype.itemsize, problem.n_columns
+        if self._is_algorithm1(problem):
+            n_features = self.iterations(problem) * self.block_size(problem)
+            n_seen = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
+            return 2 * size * n_features * n_columns + size * n_seen * problem.n_dims + backend.cache_bytes
+        n_bytes = 8 * problem.n_labelled**2
+        if problem.unlabelled is None or not problem.uses_unlabelled:
+            return n_bytes
+        if self.spans_rows(problem.unlabelled.n_rows):
+            n_spanned = problem.unlabelled.n_rows
+            n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
+        else:
+            n_spanned = self.max_features if self.reuse else self.iterations(problem) * self.block_size(problem)
+            n_bytes += size * n_spanned * problem.n_labelled + backend.cache_bytes
+        return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
 
     def longer(self, problem: Problem, done: int) -> "TSG":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)

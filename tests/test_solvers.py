@@ -1,0 +1,97 @@
+"""The contract that every solver keeps: whatever is registered is tested here, in every combination."""
+
+import numpy as np
+import pytest
+
+from s3vm.backends import BACKENDS, backend
+from s3vm.kernels import RBF
+from s3vm.losses import LABELLED_LOSSES
+from s3vm.solvers import SOLVERS, Solver
+from toy import KERNELS, TOLERANCE, VARIANTS, configured, last, make_problem, rows
+
+COMBINATIONS = [
+    (variant, labelled, loss)
+    for variant, (_, losses) in VARIANTS.items()
+    for labelled, unlabelled in losses
+    for loss in unlabelled
+]
+
+
+def problem_for(variant, **settings):
+    """A problem with losses that the solver takes."""
+    labelled, unlabelled = VARIANTS[variant][1][0]
+    return make_problem(RBF(0.7), unlabelled[0], labelled_loss=LABELLED_LOSSES[labelled](), **settings)
+
+
+def test_every_solver_is_in_the_table():
+    assert {variant.split(",")[0] for variant in VARIANTS} == set(SOLVERS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
+@pytest.mark.parametrize(("variant", "labelled", "loss"), COMBINATIONS)
+def test_contract(variant, labelled, loss, kernel, name, dtype):
+    chosen = configured(variant)
+    assert isinstance(chosen, Solver)
+    settings = {"columns": 2, "labelled_loss": LABELLED_LOSSES[labelled]()}
+    problem = make_problem(kernel, loss, dtype, **settings)
+    engine = backend(name, dtype)
+    X, _ = rows()
+    points = X.astype(dtype)
+    states = list(chosen.run(problem, engine))
+    assert [state.iteration for state in states] == list(range(1, len(states) + 1))
+    assert 1 <= len(states) <= chosen.iterations(problem)
+    assert chosen.memory(problem, engine) > 0
+    scores = states[-1].model().decision(points, engine)
+    assert scores.shape == (len(X), 2)
+    assert all(np.isfinite(value) for state in states for value in state.record.values())
+
+    exact = make_problem(kernel, loss, "float64", **settings)
+    oracle = last(chosen.run(exact, backend("reference", "float64"))).model()
+    expected = oracle.decision(X, backend("reference", "float64"))
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(scores / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
+
+    again = last(chosen.run(problem, engine)).model()
+    np.testing.assert_array_equal(again.decision(points, engine), scores)
+    for stop in {1, len(states) // 2, len(states) - 1} - {0, len(states)}:
+        resumed = last(chosen.run(problem, engine, states[stop - 1])).model()
+        np.testing.assert_array_equal(resumed.coefficients, again.coefficients)
+        np.testing.assert_array_equal(resumed.weights, again.weights)
+        np.testing.assert_array_equal(resumed.intercept, again.intercept)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_state_never_changes(variant):
+    engine = backend("cpu", "float64")
+    X, _ = rows()
+    seen = []
+    states = []
+    for state in configured(variant).run(problem_for(variant), engine):
+        states.append(state)
+        seen.append(state.model().decision(X, engine))
+    for state, scores in zip(states, seen):
+        np.testing.assert_array_equal(state.model().decision(X, engine), scores)
+
+
+@pytest.mark.parametrize("weight", [0.0, 3.0])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_columns_are_independent(variant, weight):
+    """Two columns of one run are the two runs of one column."""
+    chosen = configured(variant)
+    engine = backend("cpu", "float64")
+    both = problem_for(variant, columns=2)
+    both.costs[:, 1] *= 0.5
+    both.costs[0, 1] = 0.0
+    both.unlabelled_cost[1] *= weight
+    model = last(chosen.run(both, engine)).model()
+    X, _ = rows()
+    # Alone, a column that the unlabelled rows do not matter to is solved by an anchored TSG in another way, exactly.
+    anchored = variant.startswith("tsg") and "Algorithm 1" not in variant and "printed" not in variant
+    for k in (0,) if anchored and not weight else (0, 1):
+        alone = problem_for(variant, columns=1)
+        alone.targets[:], alone.costs[:] = both.targets[:, [k]], both.costs[:, [k]]
+        alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
+        single = last(chosen.run(alone, engine)).model().decision(X, engine)
+        np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,80 @@
+"""Small problems and small solvers: the table that every solver is in."""
+
+from collections import deque
+from functools import cache
+
+import numpy as np
+
+from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+from s3vm.losses import UNLABELLED_LOSSES, Hinge
+from s3vm.problem import Problem
+from s3vm.solvers import SOLVERS, Constant
+from s3vm.sources import ArraySource
+
+T, M, BATCH = 50, 16, 8
+KERNELS = {
+    ("rbf", 0.7): RBF(0.7, features="phase"),
+    ("rbf pairs", 0.7): RBF(0.7),
+    ("laplacian", 0.4): Laplacian(0.4, features="phase"),
+    ("matern", 0.5, 1.5): Matern(0.5, nu=1.5, features="phase"),
+    ("poly", 0.3, 2, 1.0): Polynomial(0.3, degree=2, coef0=1.0),
+}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+
+
+@cache
+def rows(n_labelled=6, n_unlabelled=30):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_labelled + n_unlabelled, 3))
+    y = np.where(X[:n_labelled, 0] + 0.1 * rng.normal(size=n_labelled) > 0, 1.0, -1.0)
+    y[:2] = [1.0, -1.0]
+    # What float32 cannot hold would be a difference in the data, not in the algorithm.
+    return X.astype(np.float32).astype(np.float64), y
+
+
+def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1, labelled_loss=None):
+    X, y = rows(n_labelled)
+    targets = np.column_stack([y if k % 2 == 0 else -y for k in range(columns)])
+    return Problem(
+        labelled=X[:n_labelled].astype(dtype),
+        targets=targets,
+        costs=np.full(targets.shape, C / n_labelled),
+        unlabelled=ArraySource(X, np.arange(n_labelled, len(X)), dtype),
+        unlabelled_cost=np.full(columns, C_star),
+        prior=(targets > 0).mean(axis=0),
+        prior_is_known=False,
+        kernel=kernel,
+        labelled_loss=labelled_loss or Hinge(),
+        unlabelled_loss=UNLABELLED_LOSSES[loss](),
+        seed=5,
+        n_models=1,
+    )
+
+
+def last(states):
+    return deque(states, maxlen=1)[0]
+
+
+# What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
+BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
+SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
+ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
+# Variant of a solver: its settings, and the losses it can take, each labelled one with unlabelled ones.
+VARIANTS = {
+    "tsg": (SMALL_TSG, ANY),
+    "tsg, features": (SMALL_TSG | {"span": "features", "max_features": 5 * M}, ANY),
+    "tsg, noisy labelled part": (SMALL_TSG | {"exact_labelled": False, "max_features": 5 * M}, ANY),
+    "tsg, no reuse": (SMALL_TSG | {"reuse": False}, ANY),
+    "tsg, no balance": (SMALL_TSG | {"balance": False, "step": Constant(eta=100)}, ANY),
+    "tsg, no anchor": (SMALL_TSG | {"anchor": False}, ANY),
+    "tsg, Algorithm 1": (SMALL_TSG | BALANCED, ANY),
+    "tsg, as printed": (
+        SMALL_TSG | BALANCED | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
+        ANY,
+    ),
+}
+
+
+def configured(variant, **changed):
+    """A solver of the table, small."""
+    return SOLVERS[variant.split(",")[0]](**{**VARIANTS[variant][0], **changed})
