@@ -19,7 +19,8 @@ def machine_memory() -> int:
         known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in map(Path, _LIMITS):
         text = path.read_text().strip() if path.is_file() else ""
-        known += [int(text)] * text.isdigit()
+        if text.isdigit():  # and not "max"
+            known.append(int(text))
     return min(known)
 
 
