@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 import literal
 from s3vm.backends import BACKENDS, backend
 from s3vm.kernels import RBF
-from s3vm.losses import UNLABELLED_LOSSES, SquaredHinge
+from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
 from s3vm.solvers import TSG, Constant, Decaying, Theorem
 from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import anchored
@@ -279,3 +279,20 @@ def test_settings_that_do_not_go_together(wrong):
 def test_step_settings_are_checked(make):
     with pytest.raises(ValueError, match="needs"):
         make()
+
+
+@pytest.mark.parametrize("variant", ["tsg", "tsg, features", "tsg, no balance", "tsg, Algorithm 1"])
+def test_history_has_the_objective(variant):
+    """The norm is kept step by step, as it would be with the exact kernel, and is that of the learnt function."""
+    engine = backend("cpu", "float64")
+    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    states = list(
+        configured(variant, max_iter=200, batch_size=30, n_features=256, max_features=8192).run(problem, engine)
+    )
+    X, _ = rows()
+    model = states[-1].model()
+    f = (model.decision(X, engine) - model.intercept)[:, 0]
+    gram = problem.kernel.gram(X, X)
+    assert states[-1].norm[0] == pytest.approx(f @ np.linalg.solve(gram, f), rel=0.02)
+    r_l, r_u = np.split(model.decision(X, engine)[:, 0], [problem.n_labelled])
+    assert states[-1].record["objective"] == pytest.approx(problem.objective(0, states[-1].norm[0], r_l, r_u), rel=0.05)

@@ -37,7 +37,8 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
     target = np.where(balanced, 2 * problem.prior - 1, 0.0)
     if state is None:
         coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
-        state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, np.ones_like(target))
+        none = np.zeros_like(target)
+        state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, none + 1, none)
     elif not isinstance(state, _State):
         raise ValueError("a state of another algorithm cannot be gone on from: set warm_start=False to start afresh")
     elif state.coefficients.shape[2] != problem.n_columns:
@@ -54,20 +55,23 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         state = state.scored(rows, features)
         gamma = steps.sizes(t, n_iterations, stiffness)
         ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
-        at, gradient, line = _gradient(solver, problem, pool, state, ramp, gamma)
+        at, gradient, line = _gradient(solver, problem, pool, state, ramp)
         alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
+        # ||f||^2 as it would be with the exact kernel; ||alpha||^2 estimates the gradient's share of it.
+        norm = (1 - gamma) * ((1 - gamma) * state.norm - 2 * gamma * np.einsum("ik,ik->k", gradient, state.scores[at]))
+        norm = np.maximum(0, norm + np.einsum("jk,jk->k", alpha, alpha))
         later = slice(pool.step_size, None)
         scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
         intercept = (1 - gamma) * state.intercept - solver.intercept * gamma * gradient.sum(axis=0)
         if pool.n_reference:
             held = target - scores[-pool.n_reference :].mean(axis=0)
             intercept = np.where(balanced, held, intercept)
-        state = state.after(alpha, gamma, scores, intercept, line)
+        state = state.after(alpha, gamma, scores, intercept, norm, {"step": float(gamma[0])} | line)
         yield state
 
 
 def _gradient(
-    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float, gamma: Array
+    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float
 ) -> tuple[Array, Array, dict[str, float]]:
     """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
     everywhere = np.arange(len(state.scores))
@@ -84,7 +88,7 @@ def _gradient(
         total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
         places.append(everywhere[-pool.n_reference :])
         parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-    line = {"step": float(gamma[0])} | record(problem, r_l, y, costs, r_u)
+    line = record(problem, state.norm, r_l, y, stands_for * costs, r_u)
     return np.concatenate(places), np.concatenate(parts), line
 
 
@@ -151,12 +155,15 @@ class _State:
     coefficients: Array
     intercept: Array
     scale: Array
+    norm: Array
     iteration: int = 0
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
     made_by: "tuple[TSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, alpha: Array, gamma: Array, scores: Array, intercept: Array, record: dict[str, float]) -> "_State":
+    def after(
+        self, alpha: Array, gamma: Array, scores: Array, intercept: Array, norm: Array, record: dict[str, float]
+    ) -> "_State":
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
             coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
@@ -166,6 +173,7 @@ class _State:
             coefficients=coefficients,
             intercept=intercept,
             scale=scale,
+            norm=norm,
             iteration=self.iteration + 1,
             scores=scores,
             record=record,

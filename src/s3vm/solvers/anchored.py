@@ -49,7 +49,12 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
         if state is None:  # the start is the solution
             none = np.zeros((0, problem.n_columns))
             fixed = (problem.targets, problem.costs, solver)
-            yield _State(kernel, problem.seed, labelled, 0, 0, *fixed, dual, intercept, none, none, none, none, 1)
+            r_l = gram @ dual
+            norm = _dot(dual, r_l)
+            line = record(problem, norm, r_l + intercept, problem.targets, problem.costs, None)
+            yield _State(
+                kernel, problem.seed, labelled, 0, 0, *fixed, dual, intercept, none, none, none, none, none, 1, line
+            )
         return
     span: _RowSpan | _FeatureSpan
     if solver.spans_rows(problem.unlabelled.n_rows):
@@ -81,6 +86,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             span=span.start(problem.n_columns),
             scores=gram @ dual,
             mean=of_labelled @ dual,
+            norm=_dot(dual, gram @ dual),
         )
     elif not isinstance(state, _State) or not state.fits(problem, span.centres):
         raise ValueError(
@@ -105,18 +111,31 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
         mean = keep * state.mean - gamma * (of_labelled @ on_dual + moved.mean - of_reference * lift)
         held = target - mean
         free = keep * state.intercept - gamma * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * solver.intercept
+        scores = keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift)
+        # ||f'||^2 = keep^2 ||f||^2 - gamma <g, keep f + f'>, where g is the centred gradient.
+        at_batch = 2 * keep * (r_u - state.intercept) - gamma * (
+            batch.to_labelled @ on_dual - batch.to_mean[:, None] * lift
+        )
+        dots = _dot(slope_l, keep * state.scores + scores) + _dot(slope_u, at_batch) - gamma * moved.along
+        dots -= balanced * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * (keep * state.mean + mean)
         state = replace(
             state,
             iteration=t + 1,
             dual=keep * state.dual - gamma * on_dual,
             lift=keep * state.lift + gamma * lift,
             span=moved.span,
-            scores=keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift),
+            scores=scores,
             mean=mean,
+            norm=np.maximum(0, keep**2 * state.norm - gamma * dots),
             intercept=np.where(balanced, held, free),
-            record={"step": float(gamma[0])} | record(problem, r_l, problem.targets, problem.costs, r_u),
+            record={"step": float(gamma[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, r_u),
         )
         yield state
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """The inner product of each column."""
+    return np.einsum("ik,ik->k", a, b)
 
 
 class _Batch(NamedTuple):
@@ -129,13 +148,14 @@ class _Batch(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """A span after a step, and what the step did: to the labelled rows, to the mean over R, and the slope that is still
-    to be centred."""
+    """A span after a step, and what the step did: to the labelled rows, to the mean over R, the slope that is still to
+    be centred, and to the batch, along its own slopes."""
 
     span: Array
     labelled: Array
     mean: Array
     total: Array
+    along: Array
 
 
 class _RowSpan:
@@ -183,7 +203,8 @@ class _RowSpan:
     ) -> _Moved:
         moved = span * keep.astype(span.dtype)
         moved[batch.at] -= gamma * slope_u
-        return _Moved(moved, batch.to_labelled.T @ slope_u, batch.to_mean @ slope_u, slope_u.sum(axis=0))
+        along = _dot(slope_u, batch.psi[:, batch.at] @ slope_u)
+        return _Moved(moved, batch.to_labelled.T @ slope_u, batch.to_mean @ slope_u, slope_u.sum(axis=0), along)
 
 
 class _FeatureSpan:
@@ -239,6 +260,7 @@ class _FeatureSpan:
     ) -> _Moved:
         dtype = span.dtype
         slope, total = batch.psi.T @ slope_u.astype(dtype), slope_u.sum(axis=0)
+        raw = slope.copy()
         if not self._solver.exact_labelled:
             slope += self._labelled.T @ slope_l.astype(dtype)
             total = total + slope_l.sum(axis=0)
@@ -249,7 +271,8 @@ class _FeatureSpan:
             slope[: -self.n_features] = 0
         moved = -gamma.astype(dtype) * slope
         moved[: len(span)] += keep.astype(dtype) * span
-        return _Moved(moved, self._labelled @ slope, self._mean @ slope, np.zeros_like(total))
+        along = _dot(raw, slope)
+        return _Moved(moved, self._labelled @ slope, self._mean @ slope, np.zeros_like(total), along)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,6 +296,7 @@ class _State:
     span: Array
     scores: Array
     mean: Array
+    norm: Array
     iteration: int = 0
     record: Mapping[str, float] = field(default_factory=dict)
 

@@ -72,18 +72,21 @@ class Solver(Protocol):
         ...
 
 
-def record(problem: Problem, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
-    """A line of the history: mean losses over labelled and unlabelled rows, share of the latter above 0.
+def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
+    """A line of the history: R(f), mean losses over labelled and unlabelled rows, share of the latter above 0.
 
-    It speaks of the wanted columns only, and is kept short, since it is written in every iteration.
+    It speaks of the wanted columns only, and is kept short, since it is written in every iteration. `norm` is
+    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate.
     """
     main = slice(0, problem.n_models)
     costs = costs[:, main]
-    loss = np.vdot(costs, problem.labelled_loss.value(r_l[:, main], y[:, main])) / costs.sum()
-    line = {"labelled_loss": float(loss)}
+    loss = np.vdot(costs, problem.labelled_loss.value(r_l[:, main], y[:, main]))
+    line = {"objective": float(norm[main].sum() / 2 + loss), "labelled_loss": float(loss / costs.sum())}
     if r_u is not None:
         r_u = r_u[:, main]
-        line["unlabelled_loss"] = float(problem.unlabelled_loss.value(r_u).sum() / r_u.size)
+        loss = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u)
+        line["objective"] += float(np.dot(problem.unlabelled_cost[main], loss))
+        line["unlabelled_loss"] = float(loss.sum() / problem.n_models)
         if problem.n_models == 1:
             line["positive_share"] = np.count_nonzero(r_u > 0) / r_u.size
     return line
@@ -178,6 +181,6 @@ def in_step(
             known = [one for one in columns if one is not None]
             scores = np.column_stack([one.scores for one in known[: problem.n_models]])
             r_u = scores[n_l:] if len(scores) > n_l else None
-            line = {"objective": sum(one.objective for one in known[: problem.n_models])}
-            line |= record(problem, scores[:n_l], problem.targets, problem.costs, r_u)
+            line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
+            line["objective"] = sum(one.objective for one in known[: problem.n_models])
             yield Expansion(problem.kernel, problem.seed, centres, known, iteration, line)
