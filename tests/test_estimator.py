@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
-from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -192,10 +192,42 @@ def test_sparse_columns_that_do_not_exist(moons):
 def test_history(moons):
     X, _, some = moons
     history = make().fit(X, some).history_
-    assert set(history) == {"iteration", "step", "labelled_loss", "unlabelled_loss", "positive_share"}
+    losses = {"objective", "labelled_loss", "unlabelled_loss"}
+    held_out = {"held_out_error", "held_out_balanced_error", "held_out_average_precision"}
+    assert set(history) == {"iteration", "step", "positive_share"} | losses | held_out
     assert all(len(values) == 20 for values in history.values())
     assert history["unlabelled_loss"][-5:].mean() < history["unlabelled_loss"][:5].mean()
     np.testing.assert_array_equal(pd.DataFrame(history)["iteration"], np.arange(1, 21))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_history_on_held_out_rows_ends_where_the_choice_begins(n_classes):
+    """The last point of each curve is what `safety_` says of the first weight, made by scikit-learn's measures."""
+    X, y = make_classification(300, 6, n_informative=5, n_redundant=0, n_classes=n_classes, random_state=0)
+    some = np.where(np.arange(300) < 90, y, -1)
+    clf = S3VMClassifier(TSG(max_iter=30), random_state=0).fit(X, some)
+    names = ["error", "balanced_error"] + ["average_precision"] * (n_classes == 2)
+    for name in names:
+        assert clf.history_[f"held_out_{name}"][-1] == pytest.approx(clf.safety_.scores[1.0][name], abs=0.012)
+    without = S3VMClassifier(TSG(max_iter=30), unlabeled_weight=1.0, probability=False).fit(X, some)
+    assert not [name for name in without.history_ if name.startswith("held_out")]
+
+
+def test_known_shares_of_three_classes_are_met_together():
+    X, y = make_blobs([150, 50, 400], 2, centers=[[0, 0], [1.5, 0], [0, 1.5]], random_state=0)
+    X = X.astype(np.float64)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order], y[order]
+    # Labels that misrepresent the shares: ten of each class.
+    some = np.full(len(y), -1)
+    for code in range(3):
+        some[np.flatnonzero(y == code)[:10]] = code
+    shares = np.bincount(y) / len(y)
+    settings = {"C": 0.1, "unlabeled_weight": 0.3, "probability": False, "random_state": 0}
+    told = S3VMClassifier(class_prior=shares, **settings).fit(X, some)
+    untold = S3VMClassifier(**settings).fit(X, some)
+    gaps = [np.abs(np.bincount(clf.predict(X), minlength=3) / len(y) - shares).max() for clf in (told, untold)]
+    assert gaps[0] < 0.05 < gaps[1]
 
 
 def test_transduction(moons):

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.memory import check_memory
+from s3vm.models import winners
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 
@@ -33,6 +34,7 @@ def train(
     """
     check_memory(solver, problem, backend)
     records: list[dict[str, float]] = []
+    held_out = _HeldOut(problem)
     states: Iterator[State] = solver.run(problem, backend, state)
     progress = _Progress(solver.iterations(problem), verbose > 0)
     try:
@@ -40,6 +42,7 @@ def train(
         with threadpool_limits(limits=1, user_api="blas"):
             for state in states:
                 records.append({"iteration": state.iteration, **state.record})
+                held_out.keep(state.labelled_scores())
                 progress.show(records[-1])
     except KeyboardInterrupt:
         if not records or state is None:
@@ -53,7 +56,45 @@ def train(
     if state is None:
         raise ValueError("the solver made no iteration")
     names = records[0] if records else {}
-    return state, {name: np.array([record[name] for record in records], dtype=np.float64) for name in names}
+    history = {name: np.array([record[name] for record in records], dtype=np.float64) for name in names}
+    return state, history | held_out.curves()
+
+
+class _HeldOut:
+    """Learning curves on labelled rows that columns beside the wanted ones are trained without.
+
+    Only their scores are kept while training; the measures are made at the end, for all iterations together.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        n_outputs, n_groups = problem.n_models, problem.n_columns // problem.n_models
+        left_out = (problem.costs == 0).reshape(problem.n_labelled, n_groups, n_outputs)[:, :, 0]
+        self._rows = np.flatnonzero(left_out[:, 1:].any(axis=1) & ~left_out[:, 0])
+        self._groups = left_out[self._rows, :].argmax(axis=1)
+        self._shape = (problem.n_labelled, n_groups, n_outputs)
+        targets = problem.targets[self._rows, :n_outputs]
+        self._codes = winners(targets)
+        self._scores: list[Array] = []
+
+    def keep(self, scores: Array | None) -> None:
+        if scores is not None and len(self._rows):
+            self._scores.append(scores.reshape(self._shape)[self._rows, self._groups])
+
+    def curves(self) -> dict[str, Array]:
+        if not self._scores:
+            return {}
+        scores = np.array(self._scores)
+        binary = scores.shape[2] == 1
+        predicted = (scores[:, :, 0] > 0).astype(np.intp) if binary else scores.argmax(axis=2)
+        wrong = predicted != self._codes
+        curves = {"held_out_error": wrong.mean(axis=1)}
+        by_class = [wrong[:, self._codes == code].mean(axis=1) for code in np.unique(self._codes)]
+        curves["held_out_balanced_error"] = np.mean(by_class, axis=0)
+        if binary and len(by_class) == 2:
+            positive = self._codes[np.argsort(-scores[:, :, 0], axis=1, kind="stable")]
+            precision = positive.cumsum(axis=1) / np.arange(1, len(self._codes) + 1)
+            curves["held_out_average_precision"] = (precision * positive).sum(axis=1) / self._codes.sum()
+        return curves
 
 
 class _Progress:

@@ -66,7 +66,8 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         if pool.n_reference:
             held = target - scores[-pool.n_reference :].mean(axis=0)
             intercept = np.where(balanced, held, intercept)
-        state = state.after(alpha, gamma, scores, intercept, norm, {"step": float(gamma[0])} | line)
+        line["step"] = float(gamma[0])
+        state = state.after(alpha, gamma, scores, intercept, norm, pool.labelled_of(scores), line)
         yield state
 
 
@@ -135,6 +136,11 @@ class _Pool:
             at = everywhere[: self._batch_size]
         return at, rows, self._n_labelled / len(rows)
 
+    def labelled_of(self, scores: Array) -> Array | None:
+        """The scores of all labelled rows among those that are kept up to date."""
+        end = len(scores) - self.n_reference
+        return scores[end - self._n_labelled : end] if self._keeps_labelled else None
+
     def unlabelled(self, everywhere: Array) -> Array:
         """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
         return everywhere[self.step_size - self._batch_size : self.step_size]
@@ -146,7 +152,8 @@ class _State:
 
     The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
     product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
-    those of the rows that the solver `made_by` looks at next, without intercept.
+    those of the rows that the solver `made_by` looks at next, without intercept; `labelled` are those of all labelled
+    rows, where they are kept.
     """
 
     kernel: Kernel
@@ -158,11 +165,19 @@ class _State:
     norm: Array
     iteration: int = 0
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
+    labelled: Array | None = None
     made_by: "tuple[TSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
     def after(
-        self, alpha: Array, gamma: Array, scores: Array, intercept: Array, norm: Array, record: dict[str, float]
+        self,
+        alpha: Array,
+        gamma: Array,
+        scores: Array,
+        intercept: Array,
+        norm: Array,
+        labelled: Array | None,
+        record: dict[str, float],
     ) -> "_State":
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
@@ -176,6 +191,7 @@ class _State:
             norm=norm,
             iteration=self.iteration + 1,
             scores=scores,
+            labelled=labelled,
             record=record,
         )
 
@@ -184,8 +200,11 @@ class _State:
         scaled = coefficients * self.scale.astype(coefficients.dtype)
         return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
 
+    def labelled_scores(self) -> Array | None:
+        return None if self.labelled is None else self.labelled + self.intercept
+
     def detached(self) -> "_State":
-        return replace(self, scores=np.empty((0, 0)), made_by=None)
+        return replace(self, scores=np.empty((0, 0)), labelled=None, made_by=None)
 
     def continued(self, solver: "TSG", n_iterations: int, n_columns: int) -> "_State":
         """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""

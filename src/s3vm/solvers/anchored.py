@@ -53,7 +53,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             norm = _dot(dual, r_l)
             line = record(problem, norm, r_l + intercept, problem.targets, problem.costs, None)
             yield _State(
-                kernel, problem.seed, labelled, 0, 0, *fixed, dual, intercept, none, none, none, none, none, 1, line
+                kernel, problem.seed, labelled, 0, 0, *fixed, dual, intercept, none, none, r_l, none, norm, 1, line
             )
         return
     span: _RowSpan | _FeatureSpan
@@ -313,6 +313,9 @@ class _State:
             weights[n_l : n_l + self.n_reference] += self.lift / self.n_reference
         n_dims = self.centres.shape[1]
         return Model(self.kernel, self.seed, n_dims, coefficients, self.intercept, self.centres, weights)
+
+    def labelled_scores(self) -> Array:
+        return self.scores + self.intercept
 
     def detached(self) -> "_State":
         return self

@@ -41,6 +41,10 @@ class State(Protocol):
 
     def model(self) -> Model: ...
 
+    def labelled_scores(self) -> Array | None:
+        """f at the labelled rows in every column, ``(n_l, K)``, if that is known without more work."""
+        ...
+
     def detached(self) -> "State":
         """The same state without what belongs to the rows it was trained on, so that others may follow."""
         ...
@@ -131,6 +135,7 @@ class Expansion:
     kernel: Kernel
     seed: int
     centres: Rows
+    n_labelled: int
     columns: Sequence[Column]
     iteration: int
     record: Mapping[str, float]
@@ -140,6 +145,9 @@ class Expansion:
         nothing = np.empty((0, 1, len(self.columns)))
         intercept = np.array([column.intercept for column in self.columns])
         return Model(self.kernel, self.seed, self.centres.shape[1], nothing, intercept, self.centres, weights)
+
+    def labelled_scores(self) -> Array:
+        return np.column_stack([column.scores[: self.n_labelled] for column in self.columns])
 
     def detached(self) -> "Expansion":
         return self
@@ -183,4 +191,4 @@ def in_step(
             r_u = scores[n_l:] if len(scores) > n_l else None
             line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
             line["objective"] = sum(one.objective for one in known[: problem.n_models])
-            yield Expansion(problem.kernel, problem.seed, centres, known, iteration, line)
+            yield Expansion(problem.kernel, problem.seed, centres, n_l, known, iteration, line)
