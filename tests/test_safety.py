@@ -9,8 +9,10 @@ from sklearn.datasets import make_blobs, make_moons
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import S3VMClassifier, S3VMClassifierCV
+from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
+from s3vm.model_selection import stratified_folds
 from s3vm.safety import brier_losses, choose
+from s3vm.tuning import tune
 
 
 def clusters(n_labelled=60, n=800, noise=0.0, seed=0):
@@ -157,3 +159,16 @@ def test_order_and_copies_of_labelled_rows_do_not_matter():
         weighted = S3VMClassifier(gamma=0.05, random_state=0).fit(X, some, sample_weight=weight)
         copied = S3VMClassifier(gamma=0.05, random_state=0).fit(X[twice], some[twice])
     np.testing.assert_allclose(weighted.decision_function(X), copied.decision_function(X), rtol=1e-9, atol=1e-9)
+
+
+def test_tuning_takes_a_usual_cell_among_those_that_are_as_good():
+    """Luck of single rows does not move the choice; a cell that is really worse is never taken."""
+    X, y = make_moons(120, noise=0.25, random_state=1)
+    targets, folds = np.where(y[:, None] > 0, 1.0, -1.0), stratified_folds(y, 5, 0)
+    Cs, factors = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), (0.001, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    kernel = RBF("median").resolve(X)
+    C, chosen, errors = tune(kernel, X, targets, y, np.ones(len(y)), folds, Cs, factors)
+    at = Cs.index(C), factors.index(chosen.width / kernel.width)
+    assert errors[at] <= errors.min() + 2.5 / len(y)
+    assert errors[:, 0].min() > errors.min() + 5 / len(y), "a width that is far too large is worse"
+    assert at[1] > 0

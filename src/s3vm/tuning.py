@@ -13,21 +13,24 @@ from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model_selection import stratified_folds
 from s3vm.models import winners
-from s3vm.safety import FEW_LABELS
+from s3vm.safety import FEW_LABELS, brier_losses
 from s3vm.solvers import Solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
+_USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # what does well on most sets when nothing is known
+_MORE_ERRORS, _NOISE = 2, 0.5
 
 
 class S3VMClassifierCV(S3VMClassifier):
     """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
 
-    The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap; the weight of the
-    unlabelled rows is then chosen with the semi-supervised one, as `S3VMClassifier` does. With fewer than 40 labelled
-    rows there is nothing to choose by: C is 30 and the width is `gamma`.
+    The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
+    Brier score on held-out rows (see `tune`); the weight of the unlabelled rows is then chosen with the semi-supervised
+    one, as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to choose by: C is 30 and the width
+    is `gamma`.
 
     Parameters
     ----------
@@ -125,10 +128,12 @@ def tune(
     Cs: Sequence[float],
     factors: Sequence[float],
 ) -> tuple[float, Kernel, Array]:
-    """The cell of the grid `Cs` times ``factors * kernel.width`` with the fewest errors on held-out rows.
+    """The cell of the grid `Cs` times ``factors * kernel.width`` that does best on held-out rows.
 
-    Of cells with equally few, the one nearest to the middle of the grid, in steps of the logarithm. `cost` is the cost
-    of each row at C = 1, `folds` their folds.
+    A few hundred rows cannot tell good cells from each other: the fewest errors are often luck. So every cell counts as
+    good whose Brier score is within half a standard error of the best, row by row, and which makes at most two errors
+    more than the fewest; of these, the one nearest to C = 10 and a factor of 2, in steps of the logarithm, is taken.
+    `cost` is the cost of each row at C = 1, `folds` their folds.
 
     Returns
     -------
@@ -140,13 +145,20 @@ def tune(
     n_folds, n_outputs = int(folds.max()) + 1, targets.shape[1]
     kept = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)
     everyone = np.arange(len(codes))
-    errors = np.empty((len(Cs), len(factors)))
+    wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
     for j, factor in enumerate(factors):
         gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
         for i, C in enumerate(Cs):
             dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept)
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]
-            errors[i, j] = np.average(winners(scores) != codes, weights=cost)
-    away = np.abs(np.log(Cs) - np.median(np.log(Cs)))[:, None] + np.abs(np.log(factors))
-    i, j = np.unravel_index(np.lexsort((away.ravel(), errors.ravel()))[0], errors.shape)
-    return float(Cs[i]), replace(kernel, gamma=factors[j] * kernel.width), errors
+            wrong[i, j], losses[i, j] = winners(scores) != codes, brier_losses(codes, scores)
+    share = cost / cost.sum()
+    errors, briers = wrong @ share, losses @ share
+    behind = losses - losses.reshape(-1, len(codes))[briers.argmin()]
+    noise = np.sqrt((behind - (behind @ share)[..., None]) ** 2 @ share / len(codes))
+    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
+    if not good.any():
+        good = errors <= errors.min()
+    away = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
+    row, column = divmod(int(np.where(good, away, np.inf).argmin()), len(factors))
+    return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors
