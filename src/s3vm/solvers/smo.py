@@ -2,9 +2,9 @@
 
     minimise ``a'Ka / 2 - sum_i z_i a_i``  subject to  ``sum_i a_i = 0`` and ``lower <= a <= upper``
 
-in signed coefficients: ``f(x) = sum_i a_i k(x_i, x) + b``. An SVM has ``z = y`` and boxes between 0 and ``y C``; a round
-of CCCP moves the boxes. A row that counts both as +1 and as -1 is still one variable: its ``z`` is +1 up to a knee in
-its box, and -1 beyond.
+in signed coefficients: ``f(x) = sum_i a_i k(x_i, x) + b``. An SVM has ``z = y`` and boxes between 0 and ``y C``; a
+round of CCCP moves the boxes. A row that counts both as +1 and as -1 is still one variable: its ``z`` is +1 up to a
+knee in its box, and -1 beyond.
 
 One step moves the pair of coefficients that promises most (second order, Fan, Chen and Lin 2005). Rows that cannot
 take part in any pair are left out: what remains is copied into a small kernel matrix of its own, on which the same loop
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import intrinsic
 
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
@@ -26,6 +27,7 @@ __all__ = ["Gram", "Solution", "feasible", "solve"]
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _CHUNK = 128  # rows that are searched again for the one that was best
 _FEWEST_ROWS = 512  # that a small matrix may have, whatever the budget
+_FLATTEST = 1e-12  # curvature of a pair; two equal rows have none
 _PATIENCE = 1000  # steps between two looks at what can be left out
 
 
@@ -159,28 +161,21 @@ def solve(
         The gap at which to stop.
     max_steps : int, default 10_000_000
     """
-    knee = upper if knee is None else knee
-    box = _Box(*(np.ascontiguousarray(one, dtype=np.float64) for one in (z, lower, knee, upper)))
-    a, f = _start(gram, box, start)
-    everyone, n_steps = np.arange(gram.n), 0
-    highest, lowest = _gap(a, f, box)
-    while highest - lowest >= tol and n_steps < max_steps:
-        if gram.whole is not None:
-            n_steps += _steps(gram.whole, gram.diagonal, a, f, *box, tol, min(_PATIENCE, max_steps - n_steps))
-            highest, lowest = _gap(a, f, box)
-        at = everyone[_takes_part(a, f, box, highest, lowest)]
+    box = (np.ascontiguousarray(one, dtype=np.float64) for one in (z, lower, upper if knee is None else knee, upper))
+    all_of_it = _Variables(*_start(gram, lower, upper, start), gram.diagonal, *box)
+    n_steps = 0
+    while all_of_it.gap >= tol and n_steps < max_steps:
+        at = np.flatnonzero(all_of_it.take_part())
+        if gram.whole is not None and len(at) > gram.n // 2:
+            n_steps += _steps(gram.whole, *all_of_it, tol, min(_PATIENCE, max_steps - n_steps))
+            continue
         goal = tol
         if len(at) > gram.largest:
-            # The farthest from the middle on both sides, among them the worst pair.
-            up, down = _slopes(a, box)
-            away = np.maximum(up - f, f - down + highest + lowest)
-            at = np.sort(at[np.argsort(-away[at], kind="stable")[: gram.largest]])
-            goal = max(tol, 0.1 * (highest - lowest))
-        if gram.whole is None or len(at) <= gram.n // 2:
-            with gram.alone:
-                n_steps += _solve_part(gram, at, a, f, box, goal, max_steps - n_steps)
-            highest, lowest = _gap(a, f, box)
-    return Solution(a, f, _intercept(a, f, box, highest, lowest), max(0.0, highest - lowest), n_steps)
+            at = np.sort(at[np.argsort(-all_of_it.violations()[at], kind="stable")[: gram.largest]])
+            goal = max(tol, 0.1 * all_of_it.gap)
+        with gram.alone:
+            n_steps += _solve_part(gram, at, all_of_it, goal, max_steps - n_steps)
+    return Solution(all_of_it.a, all_of_it.f, all_of_it.intercept(), max(0.0, all_of_it.gap), n_steps)
 
 
 def feasible(a: Array, lower: Array, upper: Array) -> Array:
@@ -199,83 +194,110 @@ def feasible(a: Array, lower: Array, upper: Array) -> Array:
     return a
 
 
-class _Box(NamedTuple):
+class _Variables(NamedTuple):
+    """Some of the variables, or all: where they stand, and what they may do. `_steps` changes `a` and `f`."""
+
+    a: Array
+    f: Array
+    diagonal: Array
     z: Array
     lower: Array
     knee: Array
     upper: Array
 
+    def some(self, at: Array) -> "_Variables":
+        """A copy of those at some places."""
+        return _Variables(*(one[at] for one in self))
 
-def _start(gram: Gram, box: _Box, start: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
-    if start is None:
-        start = np.zeros(gram.n), np.zeros(gram.n)
-    a = feasible(start[0], box.lower, box.upper)
-    before, f = (np.zeros(gram.n), np.zeros(gram.n)) if start[1] is None else start
-    assert f is not None
+    def slopes(self) -> tuple[Array, Array]:
+        """How fast the objective falls if a coefficient rises, and rises if it falls; infinite where it cannot."""
+        a, f, _, z, lower, knee, upper = self
+        up = np.where(a < knee, z, np.where(a < upper, z - 2, -np.inf))
+        down = np.where(a > knee, z - 2, np.where(a > lower, z, np.inf))
+        return up - f, down - f
+
+    def ends(self) -> tuple[float, float]:
+        """The most that is gained by raising a coefficient, and the least that is lost by lowering one."""
+        up, down = self.slopes()
+        return float(up.max()), float(down.min())
+
+    @property
+    def gap(self) -> float:
+        highest, lowest = self.ends()
+        return highest - lowest
+
+    def take_part(self) -> Array:
+        """Which variables are half of a pair that violates the conditions."""
+        (up, down), (highest, lowest) = self.slopes(), self.ends()
+        return (up > lowest) | (down < highest)
+
+    def violations(self) -> Array:
+        """By how much each variable is off the middle of the gap: the worst pair comes first."""
+        (up, down), middle = self.slopes(), sum(self.ends()) / 2
+        return np.maximum(up - middle, middle - down)
+
+    def intercept(self) -> float:
+        """What the free variables agree on, or the middle of what the bounded ones allow."""
+        up, down = self.slopes()
+        free = up == down
+        if free.any():
+            return float(up[free].mean())
+        ends = [end for end in self.ends() if np.isfinite(end)]
+        return float(np.mean(ends)) if ends else 0.0
+
+
+def _start(gram: Gram, lower: Array, upper: Array, start: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+    """Feasible coefficients, and what they give."""
+    nothing = np.zeros(gram.n)
+    wanted, f = (nothing, nothing) if start is None else start
+    a = feasible(wanted, lower, upper)
+    before, f = (nothing, nothing) if f is None else (wanted, f)
     moved = np.flatnonzero(a != before)
     return a, f + gram.times(moved, (a - before)[moved])
 
 
-def _solve_part(gram: Gram, at: Array, a: Array, f: Array, box: _Box, tol: float, max_steps: int) -> int:
-    """Solves for the variables `at`, the others staying as they are, and brings `a` and `f` up to date."""
-    K, before, n_steps = gram.part(at), a[at], 0
-    inner, all_at, diagonal = a[at], at, gram.diagonal[at]
-    inner_f, inner_box = f[at], _Box(*(one[at] for one in box))
-    while n_steps < max_steps:
-        n_steps += _steps(K, diagonal, inner, inner_f, *inner_box, tol, min(_PATIENCE, max_steps - n_steps))
-        a[at] = inner
-        highest, lowest = _gap(inner, inner_f, inner_box)
-        if highest - lowest < tol:
-            break
-        left = np.flatnonzero(_takes_part(inner, inner_f, inner_box, highest, lowest))
-        if len(left) <= len(at) // 2:
-            K, at, diagonal = K[np.ix_(left, left)], at[left], diagonal[left]
-            inner, inner_f, inner_box = inner[left], inner_f[left], _Box(*(one[left] for one in inner_box))
-    change = a[all_at] - before
-    moved = change != 0
-    f += gram.times(all_at[moved], change[moved])
+def _solve_part(gram: Gram, at: Array, all_of_it: _Variables, tol: float, max_steps: int) -> int:
+    """Solves for the variables `at`, the others staying as they are. Returns how many steps were made."""
+    before = all_of_it.a.copy()
+    K, part, n_steps = gram.part(at), all_of_it.some(at), 0
+    while part.gap >= tol and n_steps < max_steps:
+        n_steps += _steps(K, *part, tol, min(_PATIENCE, max_steps - n_steps))
+        all_of_it.a[at] = part.a
+        left = np.flatnonzero(part.take_part())
+        if 0 < len(left) <= len(at) // 2:
+            K, at, part = K[np.ix_(left, left)], at[left], part.some(left)
+    change = all_of_it.a - before
+    moved = np.flatnonzero(change)
+    all_of_it.f[:] += gram.times(moved, change[moved])
     return n_steps
-
-
-def _slopes(a: Array, box: _Box) -> tuple[Array, Array]:
-    """``z`` just above and just below each coefficient; infinite where it cannot go there."""
-    up = np.where(a < box.knee, box.z, np.where(a < box.upper, box.z - 2, -np.inf))
-    down = np.where(a > box.knee, box.z - 2, np.where(a > box.lower, box.z, np.inf))
-    return up, down
-
-
-def _gap(a: Array, f: Array, box: _Box) -> tuple[float, float]:
-    """The most that is to be gained by raising a coefficient, and the least that is lost by lowering one."""
-    up, down = _slopes(a, box)
-    return float((up - f).max()), float((down - f).min())
-
-
-def _takes_part(a: Array, f: Array, box: _Box, highest: float, lowest: float) -> Array:
-    """Whether a variable is half of a pair that violates the conditions."""
-    up, down = _slopes(a, box)
-    return (up - f > lowest) | (down - f < highest)
-
-
-def _intercept(a: Array, f: Array, box: _Box, highest: float, lowest: float) -> float:
-    """What the free variables agree on, or the middle of what the bounded ones allow."""
-    up, down = _slopes(a, box)
-    free = up == down
-    if free.any():
-        return float((up - f)[free].mean())
-    ends = [end for end in (highest, lowest) if np.isfinite(end)]
-    return float(np.mean(ends)) if ends else 0.0
 
 
 def _panels(n: int) -> list[slice]:
     return [slice(start, min(start + _PANEL, n)) for start in range(0, n, _PANEL)]
 
 
-# Without these two flags no maximum is vectorised. No sum is reordered by them, and infinities are still allowed.
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+_compiled = njit(cache=True, nogil=True, error_model="numpy")
+
+
+def _choice(order):
+    """The one of two numbers that `order` puts first, marked as free of NaN: else LLVM vectorises no maximum."""
+
+    def pick(typingctx, one, other):
+        def codegen(context, builder, signature, args):
+            marks = ("nnan", "nsz")
+            first = builder.fcmp_ordered(order, *args, flags=marks)
+            return builder.select(first, *args, flags=marks)
+
+        return one(one, one), codegen
+
+    return intrinsic(pick)
+
+
+_larger, _smaller = _choice(">"), _choice("<")
 
 
 @_compiled
-def _steps(K, diagonal, a, f, z, lower, knee, upper, tol, most):
+def _steps(K, a, f, diagonal, z, lower, knee, upper, tol, most):
     """At most `most` steps; `a` and ``f = Ka`` are brought up to date. Returns how many steps were made."""
     n = len(a)
     up, down = np.empty(n), np.empty(n)
@@ -284,43 +306,18 @@ def _steps(K, diagonal, a, f, z, lower, knee, upper, tol, most):
     i = j = 0
     moved = 0.0
     for step in range(most + 1):
-        # What the last step did to f, and the two ends of the gap.
-        Ki, Kj = K[i], K[j]
-        highest, lowest, first = -np.inf, np.inf, 0
-        for start in range(0, n, _CHUNK):
-            top, bottom = -np.inf, np.inf
-            for r in range(start, min(start + _CHUNK, n)):
-                value = f[r] + moved * (np.float64(Ki[r]) - np.float64(Kj[r]))
-                f[r] = value
-                rise, fall = up[r] - value, down[r] - value
-                top = rise if rise > top else top
-                bottom = fall if fall < bottom else bottom
-            if top > highest:
-                highest, first = top, start
-            lowest = min(lowest, bottom)
+        highest, lowest, chunk = _follow(f, K[i], K[j], moved, up, down)
         if highest - lowest < tol or step == most:
             return step
-        i = first
+        i = chunk
         while up[i] - f[i] != highest:
             i += 1
-        # The partner with which the objective falls most: gain^2 / curvature.
-        Ki, own = K[i], diagonal[i]
-        best, first = -1.0, 0
-        for start in range(0, n, _CHUNK):
-            top = -1.0
-            for r in range(start, min(start + _CHUNK, n)):
-                score = _promise(highest, down[r] - f[r], own + diagonal[r] - 2.0 * np.float64(Ki[r]))
-                top = score if score > top else top
-            if top > best:
-                best, first = top, start
-        j = first
-        while _promise(highest, down[j] - f[j], own + diagonal[j] - 2.0 * np.float64(Ki[j])) != best:
-            j += 1
+        j = _partner(f, K[i], diagonal, diagonal[i], down, highest)
         # The best step, or as far as both may go.
         end_i = knee[i] if a[i] < knee[i] else upper[i]
         end_j = knee[j] if a[j] > knee[j] else lower[j]
         room_i, room_j = end_i - a[i], a[j] - end_j
-        curvature = max(own + diagonal[j] - 2.0 * np.float64(Ki[j]), 1e-12)
+        curvature = max(diagonal[i] + diagonal[j] - 2.0 * K[i, j], _FLATTEST)
         moved = min((highest - (down[j] - f[j])) / curvature, room_i, room_j)
         a[i] = end_i if moved >= room_i else a[i] + moved
         a[j] = end_j if moved >= room_j else a[j] - moved
@@ -331,22 +328,59 @@ def _steps(K, diagonal, a, f, z, lower, knee, upper, tol, most):
 
 @_compiled
 def _slope(a, z, lower, knee, upper):
+    """``z`` just above and just below a coefficient; infinite where it cannot go there."""
     up = z if a < knee else (z - 2.0 if a < upper else -np.inf)
     down = z - 2.0 if a > knee else (z if a > lower else np.inf)
     return up, down
 
 
 @_compiled
-def _promise(highest, fall, curvature):
-    gain = highest - fall
-    gain = gain if gain > 0.0 else 0.0
-    curvature = curvature if curvature > 1e-12 else 1e-12
+def _follow(f, Ki, Kj, moved, up, down):
+    """Brings f up to date with the last step. Returns the two ends of the gap, and the chunk with the upper one."""
+    highest, lowest, chunk = -np.inf, np.inf, 0
+    for start in range(0, len(f), _CHUNK):
+        here = slice(start, start + _CHUNK)
+        fs, ki, kj, ups, downs = f[here], Ki[here], Kj[here], up[here], down[here]
+        top, bottom = -np.inf, np.inf
+        for r in range(len(fs)):
+            value = fs[r] + moved * (np.float64(ki[r]) - np.float64(kj[r]))
+            fs[r] = value
+            top = _larger(ups[r] - value, top)
+            bottom = _smaller(downs[r] - value, bottom)
+        if top > highest:
+            highest, chunk = top, start
+        lowest = min(bottom, lowest)
+    return highest, lowest, chunk
+
+
+@_compiled
+def _partner(f, Ki, diagonal, own, down, highest):
+    """The variable with which i lowers the objective most: gain^2 / curvature."""
+    best, chunk = -1.0, 0
+    for start in range(0, len(f), _CHUNK):
+        here = slice(start, start + _CHUNK)
+        fs, ki, diagonals, downs = f[here], Ki[here], diagonal[here], down[here]
+        top = -1.0
+        for r in range(len(fs)):
+            top = _larger(_promise(highest - (downs[r] - fs[r]), own + diagonals[r] - 2.0 * ki[r]), top)
+        if top > best:
+            best, chunk = top, start
+    j = chunk
+    while _promise(highest - (down[j] - f[j]), own + diagonal[j] - 2.0 * Ki[j]) != best:
+        j += 1
+    return j
+
+
+@_compiled
+def _promise(gain, curvature):
+    gain, curvature = _larger(gain, 0.0), _larger(curvature, _FLATTEST)
     return gain * gain / curvature
 
 
 @_compiled
 def _add_rows(K, at, values, out):
+    """``out += sum_i values_i K[at_i]``."""
     for i in range(len(at)):
         row, value = K[at[i]], values[i]
         for r in range(len(out)):
-            out[r] += value * np.float64(row[r])
+            out[r] += value * row[r]
