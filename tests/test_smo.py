@@ -73,7 +73,7 @@ def svc_dual_objective(svc, X):
 
 
 def test_parts_find_what_the_whole_matrix_finds(monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._FEWEST_ROWS", 32)
+    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
     X, _ = rows()
     z, lower, knee, upper = both_copies()
     whole = Gram(RBF(0.3), X, ENOUGH, np.float64)
@@ -107,7 +107,7 @@ def test_a_knee_is_two_copies_of_a_row(n_bytes):
 
 @pytest.mark.parametrize("n_bytes", [ENOUGH, 0])
 def test_the_extra_row_holds_the_mean(n_bytes, monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._FEWEST_ROWS", 32)
+    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
     X, _ = rows()
     z, lower, knee, upper = (np.append(one, end) for one, end in zip(both_copies(), (0.3, -np.inf, np.inf, np.inf)))
     gram = Gram(RBF(0.3), X, n_bytes, np.float64, mean_of=slice(40, None))
@@ -145,7 +145,7 @@ def test_a_repaired_start_is_feasible():
 
 @pytest.mark.parametrize("n_bytes", [ENOUGH, 0])
 def test_threads_share_a_matrix(n_bytes, monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._FEWEST_ROWS", 32)
+    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
     X, y = rows()
     gram = Gram(RBF(0.3), X, n_bytes)
     alone = [solve(gram, *box(y, C)) for C in (0.1, 1.0, 10.0, 100.0)]

@@ -11,8 +11,6 @@ take part in any pair are left out: what remains is copied into a small kernel m
 runs at the speed of its size. If the whole matrix is larger than its budget, such small matrices are all there is.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +24,7 @@ __all__ = ["Gram", "Solution", "feasible", "solve"]
 
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _CHUNK = 128  # rows that are searched again for the one that was best
-_FEWEST_ROWS = 512  # that a small matrix may have, whatever the budget
+_PART = 1024  # rows that are solved for together where the whole matrix is too large
 _FLATTEST = 1e-12  # curvature of a pair; two equal rows have none
 _PATIENCE = 1000  # steps between two looks at what can be left out
 
@@ -42,7 +40,7 @@ class Gram:
     kernel : Kernel
     rows : Rows of shape (n, d)
     n_bytes : int
-        The budget; at least a matrix of 512 rows is taken.
+        The budget. A matrix of up to 1,024 rows is always taken.
     dtype : float32 or float64
         Of the values that are kept. They are computed in float64, and so are all sums.
     mean_of : slice or None
@@ -56,11 +54,9 @@ class Gram:
         n_rows = rows.shape[0]
         self._everyone = np.arange(n_rows)
         self.n = n_rows + (mean_of is not None)
-        self.largest = max(_FEWEST_ROWS, int(np.sqrt(n_bytes / self.dtype.itemsize)))
         self.whole: Array | None = None
-        self.alone: AbstractContextManager[Any] = nullcontext()
         self.mean: Array | None = None
-        if self.n <= self.largest:
+        if self.n <= _PART or self.n**2 * self.dtype.itemsize <= n_bytes:
             self.whole = np.empty((self.n, self.n), self.dtype)
             self._fill(self.whole[:n_rows, :n_rows], self._everyone)
             if mean_of is not None:
@@ -69,7 +65,6 @@ class Gram:
                 self.whole[n_rows, n_rows] = mean[mean_of].mean()
             self.diagonal = np.diag(self.whole).astype(np.float64)
         else:
-            self.alone = Lock()  # held while there is a part: the budget is for one
             self.diagonal = np.empty(self.n)
             for part in _panels(n_rows):
                 self.diagonal[part] = np.diag(kernel.gram(self._rows[part], self._rows[part]))
@@ -170,11 +165,10 @@ def solve(
             n_steps += _steps(gram.whole, *all_of_it, tol, min(_PATIENCE, max_steps - n_steps))
             continue
         goal = tol
-        if len(at) > gram.largest:
-            at = np.sort(at[np.argsort(-all_of_it.violations()[at], kind="stable")[: gram.largest]])
+        if gram.whole is None and len(at) > _PART:
+            at = np.sort(at[np.argsort(-all_of_it.violations()[at], kind="stable")[:_PART]])
             goal = max(tol, 0.1 * all_of_it.gap)
-        with gram.alone:
-            n_steps += _solve_part(gram, at, all_of_it, goal, max_steps - n_steps)
+        n_steps += _solve_part(gram, at, all_of_it, goal, max_steps - n_steps)
     return Solution(all_of_it.a, all_of_it.f, all_of_it.intercept(), max(0.0, all_of_it.gap), n_steps)
 
 
