@@ -74,7 +74,8 @@ VARIANTS = {
         ANY,
     ),
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
-    "cccp, no balance": ({"balance": False}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp, no balance": ({"balance": None}, CONVEX_BUT_FOR_THE_TIP),
 }
 
 
