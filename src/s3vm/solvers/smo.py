@@ -34,10 +34,11 @@ _PATIENCE = 1000  # steps between two looks at what can be left out
 def memory(rows: Rows, n: int, backend: Backend, at_once: int) -> int:
     """About how many bytes the `Gram` of `n` rows like these takes, with `at_once` problems being solved on it."""
     a_row = 12 * rows.nnz / rows.shape[0] if sparse.issparse(rows) else 8 * rows.shape[1]
-    whole = _is_whole(n + 1, backend.cache_bytes, backend.dtype)
-    n_whole, n_part = (n + 1, n // 2) if whole else (0, _PART)
-    matrices = backend.dtype.itemsize * (n_whole**2 + at_once * 1.25 * n_part**2)
-    return int(matrices + n * (4 * a_row + 4 * 8 * _PANEL + 25 * 8 * at_once))
+    rows_and_variables = n * (4 * a_row + 25 * 8 * at_once)
+    panels, a_value = 2 * 8 * _PANEL * n, backend.dtype.itemsize
+    if _is_whole(n + 1, backend.cache_bytes, backend.dtype):
+        return int(rows_and_variables + a_value * n**2 + max(panels, at_once * a_value * (n // 2) ** 2))
+    return int(rows_and_variables + at_once * (panels + a_value * _PART**2))
 
 
 class Gram:
@@ -87,7 +88,7 @@ class Gram:
     def part(self, at: Array) -> Array:
         """The kernel matrix of the variables `at`, in ascending order, as a copy."""
         if self.whole is not None:
-            return _pick(self.whole, at)
+            return _picked(self.whole, at)
         result = np.empty((len(at), len(at)), self.dtype)
         n_rows = np.count_nonzero(at < len(self._everyone))
         self._fill(result[:n_rows, :n_rows], at[:n_rows])
@@ -271,11 +272,17 @@ def _solve_part(gram: Gram, at: Array, all_of_it: _Variables, tol: float, max_st
         all_of_it.a[at] = part.a
         left = np.flatnonzero(part.take_part())
         if 0 < len(left) <= len(at) // 2:
-            K, at, part = _pick(K, left), at[left], part.some(left)
+            K, at, part = _picked(K, left), at[left], part.some(left)
     change = all_of_it.a - before
     moved = np.flatnonzero(change)
     all_of_it.f[:] += gram.times(moved, change[moved])
     return n_steps
+
+
+def _picked(K: Array, at: Array) -> Array:
+    result = np.empty((len(at), len(at)), K.dtype)
+    _pick(K, at, result)
+    return result
 
 
 def _is_whole(n: int, n_bytes: int, dtype: np.dtype[Any]) -> bool:
@@ -388,14 +395,12 @@ def _promise(gain, curvature):
 
 
 @_compiled
-def _pick(K, at):
-    """``K[at][:, at]``."""
-    result = np.empty((len(at), len(at)), K.dtype)
+def _pick(K, at, out):
+    """``out = K[at][:, at]``."""
     for i in range(len(at)):
         row = K[at[i]]
         for j in range(len(at)):
-            result[i, j] = row[at[j]]
-    return result
+            out[i, j] = row[at[j]]
 
 
 @_compiled
