@@ -74,6 +74,7 @@ VARIANTS = {
         ANY,
     ),
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
+    "light": ({"first": 1e-2}, (("hinge", ("hat",)),)),
     "cccp, no balance": ({"balance": False}, CONVEX_BUT_FOR_THE_TIP),
 }
 
