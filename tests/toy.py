@@ -76,6 +76,7 @@ VARIANTS = {
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, no balance": ({"balance": None}, CONVEX_BUT_FOR_THE_TIP),
+    "light": ({"first": 1e-2}, (("hinge", ("hat",)),)),
 }
 
 

@@ -3,12 +3,13 @@
 from s3vm._registry import lookup
 from s3vm.solvers.base import Solver, State
 from s3vm.solvers.cccp import CCCP
+from s3vm.solvers.light import Light
 from s3vm.solvers.steps import Constant, Decaying, Theorem
 from s3vm.solvers.tsg import TSG
 
-__all__ = ["CCCP", "SOLVERS", "TSG", "Constant", "Decaying", "Solver", "State", "Theorem", "solver"]
+__all__ = ["CCCP", "SOLVERS", "TSG", "Constant", "Decaying", "Light", "Solver", "State", "Theorem", "solver"]
 
-SOLVERS: dict[str, type] = {"tsg": TSG, "cccp": CCCP}
+SOLVERS: dict[str, type] = {"tsg": TSG, "cccp": CCCP, "light": Light}
 
 
 def solver(spec: str | Solver) -> Solver:

@@ -14,7 +14,9 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Column", "Expansion", "Solver", "State", "in_step", "needs", "record", "same_rows"]
+__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows"]
+
+Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
 
 class State(Protocol):
@@ -57,7 +59,7 @@ class Solver(Protocol):
     `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it.
     """
 
-    losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]]
+    losses: ClassVar[Losses]
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""

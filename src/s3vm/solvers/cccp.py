@@ -8,11 +8,11 @@ import numpy as np
 
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.losses import Hat, Hinge, LabelledLoss, Ramp, UnlabelledLoss
+from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
 from s3vm.solvers import smo
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Column, State, in_step, needs, same_rows
+from s3vm.solvers.base import Column, Losses, State, in_step, needs, same_rows
 from s3vm.solvers.supervised import labelled_gram, supervised
 
 __all__ = ["CCCP"]
@@ -44,7 +44,7 @@ class CCCP:
         original's ``2 prior - 1``, which skewed classes suffer from. With None, one class may swallow all rows.
     """
 
-    losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]] = (Hinge, Ramp)
+    losses: ClassVar[Losses] = (Hinge, Ramp)
 
     max_iter: int = 100
     tol: float = 1e-3

@@ -13,7 +13,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import State
+from s3vm.solvers.base import Losses, State
 from s3vm.solvers.steps import Step, step
 
 __all__ = ["TSG"]
@@ -76,7 +76,7 @@ class TSG:
         speed and nothing else.
     """
 
-    losses: ClassVar = (SmoothHinge, Exponential)
+    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
