@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 
 from s3vm import S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge
 from s3vm.problem import Problem
-from s3vm.solvers import CCCP
+from s3vm.solvers import CCCP, smo
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
 from toy import last
@@ -179,6 +180,48 @@ def test_threads_parts_and_sparse_rows_change_nothing(monkeypatch):
     for found in (from_sparse, in_parts):
         scores = found.decision(X.toarray(), ENGINE)
         np.testing.assert_allclose(scores, expected.decision(X.toarray(), ENGINE), atol=1e-5)
+
+
+def test_every_gap_is_small(monkeypatch):
+    gaps, solve = [], smo.solve
+
+    def watched(*given, **named):
+        found = solve(*given, **named)
+        gaps.append(found.gap)
+        return found
+
+    monkeypatch.setattr(smo, "solve", watched)
+    for kernel in KERNELS:
+        list(CCCP().run(make(kernel), ENGINE))
+    assert len(gaps) > 10
+    assert max(gaps) < 1e-3
+
+
+def test_says_so_if_a_problem_is_too_hard(monkeypatch):
+    monkeypatch.setattr("s3vm.solvers.cccp._MOST_STEPS", 10)
+    with pytest.warns(ConvergenceWarning, match="standardise"):
+        found = objectives(CCCP(), make())
+    assert np.all(np.diff(found) <= 0)
+
+
+def test_goes_on_with_other_costs():
+    first = last(CCCP().run(make(), ENGINE))
+    other = make(weight=0.2, C=3.0)
+    found = [state.record["objective"] for state in CCCP().longer(other, first.iteration).run(other, ENGINE, first)]
+    assert len(found) >= 1
+    column = first.columns[0]
+    scores = column.scores[:12], column.scores[12:]
+    assert found[0] <= other.objective(0, column.memory.a @ column.memory.f, *scores)
+    assert np.all(np.diff(found) <= 0)
+
+
+def test_goes_on_only_from_its_own_runs():
+    problem = make()
+    for state in (last(CCCP(balance=None).run(problem, ENGINE)), last(CCCP().run(problem, ENGINE))):
+        with pytest.raises(ValueError, match="warm_start=False"):
+            next(CCCP().run(problem, ENGINE, replace(state, columns=[state.columns[0]._replace(memory=None)])))
+    with pytest.raises(ValueError, match="warm_start=False"):
+        next(CCCP().run(problem, ENGINE, last(CCCP(balance=None).run(problem, ENGINE))))
 
 
 @pytest.mark.parametrize(("n_unlabelled", "cache_bytes"), [(2500, 64 << 20), (4000, 0)])

@@ -1,23 +1,26 @@
 """BLS3VM: the concave-convex procedure for the ramp loss (Collobert, Sinz, Weston and Bottou 2006)."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from s3vm._typing import Array, Rows
+from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
 from s3vm.solvers import smo
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Column, Losses, State, in_step, needs, same_rows
+from s3vm.solvers.base import Column, Expansion, Losses, State, in_step, needs, same_rows
 from s3vm.solvers.supervised import labelled_gram, supervised
 
 __all__ = ["CCCP"]
 
-_TIGHTER = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)
+_MOST_STEPS = 10_000_000
+_TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 
 @dataclass(frozen=True)
@@ -62,98 +65,116 @@ class CCCP:
         return 1 + self.max_iter if problem.uses_unlabelled else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n_labelled, n_columns = problem.n_labelled, problem.n_columns
-        n_bytes = 3 * 8 * n_labelled**2
-        if not problem.uses_unlabelled:
-            return n_bytes
-        at_once = min(backend.n_threads, n_columns)
-        return (
-            n_bytes + smo.memory(problem.labelled, problem.n_rows, backend, at_once) + 80 * problem.n_rows * n_columns
-        )
+        n = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
+        at_once = min(backend.n_threads, problem.n_columns)
+        columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
+        return smo.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
 
     def longer(self, problem: Problem, done: int) -> "CCCP":
         return replace(self, max_iter=done + self.max_iter)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge,), (Ramp, Hat))
-        centres = problem.everything() if problem.uses_unlabelled else problem.labelled
-        before = same_rows(state, centres)
-        n_left = self.iterations(problem) - 1 - (max(0, before.iteration - 1) if before is not None else 0)
-        rounds = _Rounds(self, problem, backend, centres)
-        yield from in_step(problem, centres, lambda k, one: rounds.column(k, one, n_left), before, backend.n_threads)
+        rounds = _Rounds(self, problem, backend)
+        before = same_rows(state, rounds.centres)
+        yield from in_step(problem, rounds.centres, rounds.column, rounds.checked(before), backend.n_threads)
 
 
 class _Memory(NamedTuple):
-    """The coefficients of the rows and of their mean, what they give without intercept, and the sides they are for."""
+    """The coefficients of the rows and of their mean, what they give without intercept, and the problem they solve."""
 
     a: Array
     f: Array
-    side: Array
+    boxes: Array
 
 
 class _Rounds:
     """What the columns share: the kernel matrix, the supervised solutions, and the means that are held."""
 
-    def __init__(self, solver: CCCP, problem: Problem, backend: Backend, centres: Rows) -> None:
+    def __init__(self, solver: CCCP, problem: Problem, backend: Backend) -> None:
         self._solver, self._problem = solver, problem
-        n_l, n = self._n_labelled, self._n = problem.n_labelled, int(centres.shape[0])
+        self.centres = problem.everything() if problem.uses_unlabelled else problem.labelled
+        n_l, n = self._n_labelled, self._n = problem.n_labelled, int(self.centres.shape[0])
+        self._n_left = solver.iterations(problem) - 1
         self._flat = -problem.unlabelled_loss.s if isinstance(problem.unlabelled_loss, Ramp) else 0.0
         self._matters = (problem.unlabelled_cost > 0) & (n > n_l)
         self._balanced = solver.balance is not None and n > n_l
         mean_of = slice(n_l, n) if self._balanced else None
-        self._gram = smo.Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype, mean_of)
+        self._gram = smo.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
         gram = labelled_gram(problem.kernel, problem.labelled)
         dual, self._intercept = supervised(gram, problem.targets, problem.costs)
-        self._dual = np.zeros((self._gram.n, problem.n_columns))
-        self._dual[:n_l] = dual
+        self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
+        self._start = np.column_stack([self._gram.times(np.arange(n_l), one) for one in dual.T])
         self._held = 2 * problem.prior - 1
         if self._balanced and solver.balance == "supervised":
-            start = [self._gram.times(np.arange(n_l), dual[:, k])[n_l:n] for k in range(problem.n_columns)]
-            self._held = means_to_hold(problem, np.column_stack(start) + self._intercept)
+            self._held = means_to_hold(problem, self._start[n_l:n] + self._intercept)
 
-    def column(self, k: int, before: Column | None, n_left: int) -> Iterator[Column]:
+    def checked(self, before: Expansion | None) -> Expansion | None:
+        """The state to go on from, which must be one of this solver."""
+        if before is None:
+            return None
+        for column in before.columns:
+            if not isinstance(column.memory, _Memory) or len(column.memory.a) != self._gram.n:
+                raise ValueError(
+                    "CCCP goes on only from a run of its own that held a balance if this one does: "
+                    "set warm_start=False to start afresh"
+                )
+        self._n_left -= before.iteration - 1
+        return before
+
+    def column(self, k: int, before: Column | None) -> Iterator[Column]:
         """The supervised solution, then those of the convex problems."""
         if before is None:
-            f = self._gram.times(np.arange(self._n_labelled), self._dual[: self._n_labelled, k])
-            undecided = np.full(self._n - self._n_labelled, np.nan)
-            before = self._reached(k, self._dual[:, k], f, self._intercept[k], undecided)
+            before = self._reached(k, self._dual[:, k], self._start[:, k], self._intercept[k], np.empty(0))
             yield before
-        if not self._matters[k]:
-            return
-        for _ in range(n_left):
-            a, f, last = before.memory
-            side = self._sides(before)
-            if np.array_equal(side, last):
+        else:  # perhaps of other costs
+            a, f, boxes = before.memory
+            before = self._reached(k, a, f, before.intercept, boxes)
+        for _ in range(self._n_left if self._matters[k] else 0):
+            boxes = self._boxes(k, before.scores[self._n_labelled :])
+            if np.array_equal(boxes, before.memory.boxes):
                 return
-            z, lower, knee, upper = self._boxes(k, side)
-            for tighter in _TIGHTER:
-                tol = tighter * self._solver.tol
-                a, f, intercept, *_ = smo.solve(self._gram, z, lower, upper, knee=knee, start=(a, f), tol=tol)
-                after = self._reached(k, a, f, intercept, side)
-                if after.objective <= before.objective:
-                    break
-            else:
+            after = self._solved(k, boxes, before)
+            if after is None:
                 return
             before = after
             yield before
 
-    def _sides(self, column: Column) -> Array:
-        """+1 or -1 for an unlabelled row that is on that side of the flat tip of its loss, 0 for one below it."""
-        r_u = column.scores[self._n_labelled :]
-        return np.sign(r_u) * (np.abs(r_u) > self._flat)
+    def _solved(self, k: int, boxes: Array, before: Column) -> Column | None:
+        """The solution of a convex problem, exact enough for the objective not to rise; None if it would rise."""
+        a, f, _ = before.memory
+        z, lower, knee, upper = boxes
+        tol, max_steps = self._solver.tol, _MOST_STEPS
+        for _ in range(_TIGHTER):
+            a, f, intercept, gap, _ = smo.solve(
+                self._gram, z, lower, upper, knee=knee, start=(a, f), tol=tol, max_steps=max_steps
+            )
+            if gap >= self._solver.tol:
+                warnings.warn(
+                    f"CCCP: after {max_steps:,} steps the conditions of a convex problem were still off by {gap:.1e}: "
+                    "standardise the features, or lower C",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+            after = self._reached(k, a, f, intercept, boxes)
+            if after.objective <= before.objective:
+                return after
+            if gap >= tol:  # as exact as the precision allows
+                return None
+            tol, max_steps = tol / 10, _MOST_STEPS // 10
+        return None
 
-    def _boxes(self, k: int, side: Array) -> tuple[Array, Array, Array, Array]:
-        """``z``, and the ends and knees of the boxes: of labelled rows, of unlabelled ones, of the mean."""
-        y, cost = self._problem.targets[:, k], self._problem.unlabelled_cost[k] / len(side)
-        signed = self._problem.costs[:, k] * y
-        endless = [np.inf] * self._balanced
-        z = np.concatenate([y, np.ones(len(side)), [self._held[k]] * self._balanced])
-        lower = np.concatenate([np.minimum(0, signed), cost * (side - 1), np.negative(endless)])
-        knee = np.concatenate([np.maximum(0, signed), cost * side, endless])
-        upper = np.concatenate([np.maximum(0, signed), cost * (side + 1), endless])
-        return z, lower, knee, upper
+    def _boxes(self, k: int, r_u: Array) -> Array:
+        """``z``, lower ends, knees and upper ends: of labelled rows, of unlabelled ones, of their mean."""
+        side = np.sign(r_u) * (np.abs(r_u) > self._flat)
+        cost = self._problem.unlabelled_cost[k] / len(side)
+        y, c = self._problem.targets[:, k], self._problem.costs[:, k]
+        of_labelled = np.array([y, np.minimum(0, c * y), np.maximum(0, c * y), np.maximum(0, c * y)])
+        of_unlabelled = np.array([np.ones(len(side)), cost * (side - 1), cost * side, cost * (side + 1)])
+        of_mean = np.array([[self._held[k]], [-np.inf], [np.inf], [np.inf]])
+        return np.hstack([of_labelled, of_unlabelled, of_mean][: 2 + self._balanced])
 
-    def _reached(self, k: int, a: Array, f: Array, intercept: float, side: Array) -> Column:
+    def _reached(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
         n_l, n = self._n_labelled, self._n
         weights = a[:n].copy()
         if self._balanced and self._matters[k]:
@@ -162,4 +183,4 @@ class _Rounds:
             intercept = self._held[k] - f[n]
         scores = f[:n] + intercept
         objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
-        return Column(weights, float(intercept), scores, objective, _Memory(a, f, side))
+        return Column(weights, float(intercept), scores, objective, _Memory(a, f, boxes))

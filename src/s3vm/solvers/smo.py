@@ -168,6 +168,8 @@ def solve(
     tol : float, default 1e-3
         The gap at which to stop.
     max_steps : int, default 10_000_000
+        If they are not enough, the gap of the solution says so. In float32 it cannot fall far below 1e-7 times the
+        largest coefficient.
     """
     box = (np.ascontiguousarray(one, dtype=np.float64) for one in (z, lower, upper if knee is None else knee, upper))
     all_of_it = _Variables(*_start(gram, lower, upper, start), gram.diagonal, *box)
