@@ -59,6 +59,7 @@ def last(states):
 BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
 ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
+SMOOTH = (("squared_hinge", ("exp",)),)
 # Variant of a solver: its settings, and the losses it can take, each labelled one with unlabelled ones.
 VARIANTS = {
     "tsg": (SMALL_TSG, ANY),
@@ -72,6 +73,10 @@ VARIANTS = {
         SMALL_TSG | BALANCED | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
         ANY,
     ),
+    "newton": ({}, SMOOTH),
+    "newton, prior": ({"balance": "prior", "rounds": 4, "growth": 3.0}, SMOOTH),
+    "newton, landmarks": ({"n_landmarks": 20}, SMOOTH),
+    "newton, conjugate gradients": ({"max_factor": 10}, SMOOTH),
 }
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
-    from s3vm.solvers import TSG, Constant, Decaying, Theorem
+    from s3vm.solvers import TSG, Constant, Decaying, Newton, Theorem
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __all__ = [
     "LabeledKFold",
     "Laplacian",
     "Matern",
+    "Newton",
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
@@ -40,7 +41,7 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
-    "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
+    "solvers": ["TSG", "Constant", "Decaying", "Newton", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
 
