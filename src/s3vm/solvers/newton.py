@@ -1,9 +1,4 @@
-"""NTS3VM: Newton steps in the primal, the unlabelled cost raised from round to round (Chapelle 2007).
-
-A function is an element of a Euclidean space with values at all rows: the kernel expansion on all rows (`_Rows`), or on
-the labelled rows and some landmarks (`_Landmarks`). Means over the unlabelled rows are taken off every value, so that
-an intercept of `target` holds the mean output there.
-"""
+"""NTS3VM: Newton steps in the primal, the unlabelled cost raised from round to round (Chapelle 2007)."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,29 +8,32 @@ from itertools import islice
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
-from s3vm import philox
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.kernels import Kernel
 from s3vm.losses import Exponential, LabelledLoss, SquaredHinge, UnlabelledLoss
-from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.base import Column, State, in_step, needs, same_rows
+from s3vm.solvers.spaces import (
+    CHUNK,
+    SAMPLE,
+    Function,
+    Landmarks,
+    Space,
+    WholeKernel,
+    curved_inverse,
+    kernel_matrix,
+    labelled_and_some,
+)
 
 __all__ = ["Newton"]
 
-_CHUNK = 4096
 _STEPS = 8  # in a round but the last
 _ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its least objective
 _CONJUGATE = 50  # directions in one Newton step
-_NEGLIGIBLE = 0.1  # curvature that the preconditioner may leave out, beside the 1 of the norm
-_PRECONDITIONING = 500  # rows that stand for the others in the preconditioner
 _FORCING = 0.3  # conjugate gradients go on until this share of the gradient is left, or less
 _FAIR, _SHORTEST = 1e-4, 1e-10  # of a step: share of the promised fall, and length
-_NOISE, _ROUNDING = 1e-14, 1e-15
-_RANK = 1e-10  # eigenvalues of a kernel matrix below this share of the largest are noise
+_NOISE = 1e-14
 
 
 @dataclass(frozen=True)
@@ -102,16 +100,18 @@ class Newton:
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         n_rows, n_labelled = problem.n_rows, problem.n_labelled
-        at_once = min(backend.n_threads, problem.n_columns)
-        n_numbers = n_rows * (n_labelled + 2 * problem.n_dims + 20 * problem.n_columns)
+        at_once, spanned = min(backend.n_threads, problem.n_columns), self.spanned(problem)
         if not problem.uses_unlabelled:
-            return 8 * (n_numbers + n_labelled**2 * (1 + at_once))
-        spanned = self.spanned(problem)
-        if spanned < n_rows:
-            n_scaled = min(n_rows, _CHUNK)
-            return 8 * (n_numbers + n_rows * spanned + 3 * spanned**2 + at_once * (spanned**2 + n_scaled * spanned))
-        factor = n_rows if n_rows <= self.max_factor else n_labelled + _PRECONDITIONING
-        return 8 * (n_numbers + n_rows**2 + at_once * max(n_rows * factor, 1))
+            return 8 * n_labelled**2 * (1 + at_once)
+        n_numbers = n_rows * (n_labelled + 2 * problem.n_dims + 20 * problem.n_columns)
+        if spanned == n_rows <= self.max_factor:
+            return 8 * (n_numbers + (1 + at_once) * n_rows**2)
+        n_features, n_kept = spanned, n_rows * spanned
+        if spanned == n_rows:
+            n_features = min(n_rows, n_labelled + SAMPLE)
+            n_kept = n_rows**2 + 2 * n_rows * n_features
+        scaled = min(n_rows, CHUNK) * n_features
+        return 8 * (n_numbers + n_kept + 3 * n_features**2 + at_once * (scaled + n_features**2))
 
     def longer(self, problem: Problem, done: int) -> "Newton":
         return replace(self, max_iter=done + self.max_iter)
@@ -131,16 +131,6 @@ class Newton:
         return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
 
 
-class _Function(NamedTuple):
-    """A function in a space: its coefficients there, and its values at all rows."""
-
-    coefficients: Array
-    values: Array
-
-    def plus(self, t: float, other: "_Function") -> "_Function":
-        return _Function(self.coefficients + t * other.coefficients, self.values + t * other.values)
-
-
 class _Memory(NamedTuple):
     """What a column goes on from.
 
@@ -148,7 +138,7 @@ class _Memory(NamedTuple):
     """
 
     gradient: float
-    function: _Function
+    function: Function
     target: float = 0.0
     round: int = 0
     step: int = 0
@@ -161,16 +151,16 @@ class _Work:
         self._solver, self._problem, self._n_labelled = solver, problem, problem.n_labelled
         rows = problem.everything() if problem.uses_unlabelled else problem.labelled
         exact = rows.astype(np.float64)
-        self._to_labelled = _gram(problem.kernel, exact, exact[: self._n_labelled])
-        self._space: _Rows | _Landmarks | None = None
+        self._to_labelled = kernel_matrix(problem.kernel, exact, exact[: self._n_labelled])
+        self._space: Space | None = None
         self.centres: Rows = problem.labelled
         if problem.uses_unlabelled:
-            chosen = _labelled_and_some(problem, solver.spanned(problem) - self._n_labelled)
+            chosen = labelled_and_some(problem, solver.spanned(problem) - self._n_labelled)
             self.centres = rows[chosen]
             if len(chosen) < problem.n_rows:
-                self._space = _Landmarks(problem.kernel, exact, exact[chosen], self._n_labelled)
+                self._space = Landmarks(problem.kernel, exact, exact[chosen], self._n_labelled)
             else:
-                self._space = _Rows(problem, exact, solver.max_factor)
+                self._space = WholeKernel(problem, exact, solver.max_factor)
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
         if self._space is not None and self._problem.unlabelled_cost[k] > 0:
@@ -194,9 +184,9 @@ class _Work:
             scores = self._to_labelled @ fit.dual + fit.intercept
             norm = float(fit.dual @ (scores[:n_l] - fit.intercept))
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
-            yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, _Function(fit.dual, scores)))
+            yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, Function(fit.dual, scores)))
 
-    def _start(self, space: "_Rows | _Landmarks", k: int) -> _Memory:
+    def _start(self, space: Space, k: int) -> _Memory:
         """The supervised solution, and the mean output that is held from there on."""
         n_l = self._n_labelled
         fits = islice(self._fits(k, np.zeros(n_l), 0.0), self._solver.max_iter)
@@ -208,7 +198,7 @@ class _Work:
         on_rows[:n_l] = dual
         return _Memory(np.inf, space.function(space.adjoint(on_rows)), float(target))
 
-    def _annealed(self, space: "_Rows | _Landmarks", k: int, before: Column | None) -> Iterator[Column]:
+    def _annealed(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to a minimum of Eq. 1, round by round."""
         problem, n_l, last = self._problem, self._n_labelled, self._solver.rounds - 1
         _, f, target, turn, step = self._start(space, k) if before is None else before.memory
@@ -237,22 +227,22 @@ class _Work:
 class _Risk:
     """Eq. 1 of one column with a share of its unlabelled cost, as a function of f without the intercept `target`."""
 
-    def __init__(self, problem: Problem, k: int, space: "_Rows | _Landmarks", target: float, share: float) -> None:
+    def __init__(self, problem: Problem, k: int, space: Space, target: float, share: float) -> None:
         self._problem, self._space, self._target = problem, space, target
         self._costs, self._y = problem.costs[:, k], problem.targets[:, k]
         self._cost = share * problem.unlabelled_cost[k] / (problem.n_rows - problem.n_labelled)
 
-    def _scores(self, f: _Function) -> tuple[Array, Array]:
+    def _scores(self, f: Function) -> tuple[Array, Array]:
         scores = f.values + self._target
         return scores[: len(self._y)], scores[len(self._y) :]
 
-    def value(self, f: _Function) -> float:
+    def value(self, f: Function) -> float:
         r_l, r_u = self._scores(f)
         labelled = self._costs @ self._problem.labelled_loss.value(r_l, self._y)
         unlabelled = self._cost * self._problem.unlabelled_loss.value(r_u).sum()
         return float(self._space.inner(f, f) / 2 + labelled + unlabelled)
 
-    def derivatives(self, f: _Function) -> tuple[_Function, Array]:
+    def derivatives(self, f: Function) -> tuple[Function, Array]:
         """The gradient in the space, and the second derivative of the losses with respect to each value."""
         r_l, r_u = self._scores(f)
         of_labelled, of_unlabelled = self._problem.labelled_loss, self._problem.unlabelled_loss
@@ -262,14 +252,14 @@ class _Risk:
         curvature = np.concatenate([self._costs * (self._y * r_l < 1), self._cost * bend])
         return self._space.function(f.coefficients + self._space.adjoint(slope)), curvature
 
-    def step(self, f: _Function, gradient: _Function, curvature: Array) -> _Function | None:
+    def step(self, f: Function, gradient: Function, curvature: Array) -> Function | None:
         """f after a Newton step, or None if there is no way down."""
         by = _direction(self._space, gradient, curvature)
         t = _backtrack(lambda t: self.value(f.plus(t, by)), self._space.inner(gradient, by))
         return f.plus(t, by) if t > 0 else None
 
 
-def _direction(space: "_Rows | _Landmarks", gradient: _Function, curvature: Array) -> _Function:
+def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
     """The Newton step, by conjugate gradients that stop where the curvature is negative; it leads downhill."""
     precondition = space.preconditioner(np.maximum(curvature, 0))
     size = np.sqrt(space.inner(gradient, gradient))
@@ -284,7 +274,7 @@ def _direction(space: "_Rows | _Landmarks", gradient: _Function, curvature: Arra
         if bend <= 0:
             break
         t = now / bend
-        step = _Function(t * way.coefficients, t * way.values) if step is None else step.plus(t, way)
+        step = Function(t * way.coefficients, t * way.values) if step is None else step.plus(t, way)
         image = way.coefficients + space.adjoint(curvature * way.values)
         residual = space.function(residual.coefficients + t * image)
         if space.inner(residual, residual) <= enough**2:
@@ -300,85 +290,6 @@ def _backtrack(value: Callable[[float], float], slope: float) -> float:
             return t
         t /= 2
     return 0.0
-
-
-class _Rows:
-    """Expansions on all rows: ``f(x) = sum_i a_i <phi(x_i) - mean, phi(x) - mean>``, the mean over unlabelled rows."""
-
-    def __init__(self, problem: Problem, rows: Rows, max_factor: int) -> None:
-        self._n_labelled = problem.n_labelled
-        gram = _gram(problem.kernel, rows, rows)
-        self._mean = gram[:, self._n_labelled :].mean(axis=1)
-        gram -= self._mean[:, None]
-        gram -= self._mean
-        gram += self._mean[self._n_labelled :].mean()
-        self._gram = gram
-        self._sample = None
-        if len(gram) > max_factor:
-            self._sample = _labelled_and_some(problem, _PRECONDITIONING)
-            self._root = _root(gram[np.ix_(self._sample, self._sample)])
-            self._features = gram[:, self._sample] @ self._root
-
-    def function(self, coefficients: Array) -> _Function:
-        return _Function(coefficients, self._gram @ coefficients)
-
-    def adjoint(self, slope: Array) -> Array:
-        """The coefficients of the function whose inner product with f is the sum of ``slope_i f(x_i)``."""
-        return slope
-
-    def inner(self, f: _Function, g: _Function) -> float:
-        return float(f.coefficients @ g.values)
-
-    def expansion(self, coefficients: Array) -> tuple[Array, float]:
-        """The weights of the centres' kernel functions, and the constant that makes the mean 0."""
-        weights = coefficients.copy()
-        weights[self._n_labelled :] -= coefficients.sum() / (len(weights) - self._n_labelled)
-        return weights, float(-self._mean @ weights)
-
-    def preconditioner(self, curvature: Array) -> Callable[[_Function], Array]:
-        """Solves with the Hessian of this curvature, none of it negative: exactly, or on the span of a sample."""
-        if self._sample is None:
-            inverse = _inverse(self._gram, curvature, _NEGLIGIBLE)
-            return lambda r: r.coefficients - inverse(r.values)
-        of_span = _inverse_of_features(self._features, curvature)
-
-        def precondition(r: _Function) -> Array:
-            part = self._features.T @ r.coefficients
-            result = r.coefficients.copy()
-            result[self._sample] -= self._root @ (part - of_span(part))
-            return result
-
-        return precondition
-
-
-class _Landmarks:
-    """Expansions on the labelled rows and some landmarks, as linear functions of features (Nystroem).
-
-    The features are ``k(x, centres) K^(-1/2)``, K the kernel matrix of the centres, less their mean over the unlabelled
-    rows.
-    """
-
-    def __init__(self, kernel: Kernel, rows: Rows, centres: Rows, n_labelled: int) -> None:
-        self._root = _root(_gram(kernel, centres, centres))
-        self._features = _gram(kernel, rows, centres, self._root)
-        self._mean = self._features[n_labelled:].mean(axis=0)
-        self._features -= self._mean
-
-    def function(self, coefficients: Array) -> _Function:
-        return _Function(coefficients, self._features @ coefficients)
-
-    def adjoint(self, slope: Array) -> Array:
-        return self._features.T @ slope
-
-    def inner(self, f: _Function, g: _Function) -> float:
-        return float(f.coefficients @ g.coefficients)
-
-    def expansion(self, coefficients: Array) -> tuple[Array, float]:
-        return self._root @ coefficients, float(-self._mean @ coefficients)
-
-    def preconditioner(self, curvature: Array) -> Callable[[_Function], Array]:
-        inverse = _inverse_of_features(self._features, curvature)
-        return lambda r: inverse(r.coefficients)
 
 
 class _Fit(NamedTuple):
@@ -409,7 +320,7 @@ class _Labelled:
             if size <= tolerance:
                 return
             # The step s and the shift b of the intercept: q = s + gradient = -curvature (K s + b), and q sums to total.
-            inverse, shift = _inverse(self._gram, curvature), 0.0
+            inverse, shift = curved_inverse(self._gram, curvature), 0.0
             if curvature.any():
                 shift = (inverse(of_gradient).sum() - total) / inverse(np.ones_like(r)).sum()
             step = inverse(of_gradient - shift) - gradient
@@ -424,66 +335,3 @@ class _Labelled:
         r = r + t * change
         norm = (at + t * by) @ (r - intercept - t * shift)
         return float(norm / 2 + self._costs @ self._loss.value(r, self._y))
-
-
-def _inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Callable[[Array], Array]:
-    """``values -> D^(1/2) (1 + D^(1/2) K D^(1/2))^(-1) D^(1/2) values`` with ``D = diag(curvature)``, by Cholesky.
-
-    By this much the inverse of ``1 + D K`` differs from 1. Rows whose curvature adds up to no more than `negligible`
-    are left out.
-    """
-    order = np.argsort(curvature, kind="stable")
-    total = np.cumsum(curvature[order]) * max(float(gram.diagonal().max()), 1e-300)
-    at = np.sort(order[np.searchsorted(total, negligible, side="right") :])
-    root = np.sqrt(curvature[at])
-    matrix = gram[np.ix_(at, at)]
-    matrix *= root
-    matrix *= root[:, None]
-    # Rounding may make a kernel matrix a little indefinite.
-    matrix.flat[:: len(at) + 1] += 1.0 + _ROUNDING * matrix.trace()
-    factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
-
-    def apply(values: Array) -> Array:
-        result = np.zeros_like(values)
-        result[at] = root * cho_solve(factor, root * values[at], check_finite=False)
-        return result
-
-    return apply
-
-
-def _inverse_of_features(features: Array, curvature: Array) -> Callable[[Array], Array]:
-    """Solves with ``1 + Z' D Z``, Z the features and ``D = diag(curvature)``."""
-    matrix, at = np.eye(features.shape[1]), np.flatnonzero(curvature)
-    for start in range(0, len(at), _CHUNK):
-        part = at[start : start + _CHUNK]
-        scaled = features[part]
-        scaled *= np.sqrt(curvature[part])[:, None]
-        matrix += scaled.T @ scaled
-    factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
-    return lambda values: cho_solve(factor, values, check_finite=False)
-
-
-def _gram(kernel: Kernel, rows: Rows, centres: Rows, times: Array | None = None) -> Array:
-    """The kernel matrix, times another one if given, a few rows at a time; a ValueError if it is not finite."""
-    result = np.empty((rows.shape[0], centres.shape[0] if times is None else times.shape[1]))
-    for start in range(0, rows.shape[0], _CHUNK):
-        part = slice(start, start + _CHUNK)
-        values = kernel.gram(rows[part], centres)
-        result[part] = values if times is None else values @ times
-        if not np.isfinite(result[part]).all():
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
-    return result
-
-
-def _root(gram: Array) -> Array:
-    """R with ``R R' = K^-1`` where K is not 0."""
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > _RANK * max(float(values[-1]), 1e-300)
-    return vectors[:, kept] / np.sqrt(values[kept])
-
-
-def _labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:
-    """The numbers of all labelled rows and of some unlabelled ones drawn at random, in order."""
-    n_l = problem.n_labelled
-    order = np.argsort(philox.words(problem.seed, Stream.UNLABELLED, 0, problem.n_rows - n_l, 1)[:, 0], kind="stable")
-    return np.concatenate([np.arange(n_l), n_l + np.sort(order[:n_unlabelled])])
