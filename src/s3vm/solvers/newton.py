@@ -8,6 +8,7 @@ from itertools import islice
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
@@ -69,7 +70,7 @@ class Newton:
     n_landmarks : int or None, default None
         How many unlabelled rows, drawn at random, f is an expansion on, beside the labelled ones; None is all. Time
         and memory then grow with ``n`` instead of its square.
-    max_factor : int, default 4000
+    max_factor : int, default 1600
         The most rows whose curvature is factorised exactly; with more, a sample stands for them.
     """
 
@@ -81,7 +82,7 @@ class Newton:
     growth: float = 2.0
     balance: Literal["supervised", "prior"] = "supervised"
     n_landmarks: int | None = None
-    max_factor: int = 4000
+    max_factor: int = 1600
 
     def __post_init__(self) -> None:
         for name in ["max_iter", "rounds", "max_factor"] + ["n_landmarks"] * (self.n_landmarks is not None):
@@ -103,7 +104,8 @@ class Newton:
         at_once, spanned = min(backend.n_threads, problem.n_columns), self.spanned(problem)
         if not problem.uses_unlabelled:
             return 8 * n_labelled**2 * (1 + at_once)
-        n_numbers = n_rows * (n_labelled + 2 * problem.n_dims + 20 * problem.n_columns)
+        n_dims = 0 if sparse.issparse(problem.labelled) else problem.n_dims
+        n_numbers = n_rows * (n_labelled + 3 * n_dims + 20 * problem.n_columns)
         if spanned == n_rows <= self.max_factor:
             return 8 * (n_numbers + (1 + at_once) * n_rows**2)
         n_features, n_kept = spanned, n_rows * spanned
@@ -155,11 +157,13 @@ class _Work:
         self._space: Space | None = None
         self.centres: Rows = problem.labelled
         if problem.uses_unlabelled:
-            chosen = labelled_and_some(problem, solver.spanned(problem) - self._n_labelled)
-            self.centres = rows[chosen]
-            if len(chosen) < problem.n_rows:
+            n_landmarks = solver.spanned(problem) - self._n_labelled
+            if n_landmarks < problem.n_rows - self._n_labelled:
+                chosen = labelled_and_some(problem, n_landmarks)
+                self.centres = rows[chosen]
                 self._space = Landmarks(problem.kernel, exact, exact[chosen], self._n_labelled)
             else:
+                self.centres = rows
                 self._space = WholeKernel(problem, exact, solver.max_factor)
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
@@ -271,7 +275,7 @@ def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
         way = down if way is None else down.plus(now / before, way)
         before = now
         bend = space.inner(way, way) + curvature @ way.values**2
-        if bend <= 0:
+        if bend <= 0 or now <= 0:
             break
         t = now / bend
         step = Function(t * way.coefficients, t * way.values) if step is None else step.plus(t, way)
