@@ -58,6 +58,7 @@ def last(states):
 # What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
 BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
+SMOOTH = (("squared_hinge", ("exp",)),)
 ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
 CONVEX_BUT_FOR_THE_TIP = (("hinge", ("ramp", "hat")),)
 # Variant of a solver: its settings, and the losses it can take, each labelled one with unlabelled ones.
@@ -76,6 +77,10 @@ VARIANTS = {
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, no balance": ({"balance": None}, CONVEX_BUT_FOR_THE_TIP),
+    "newton": ({}, SMOOTH),
+    "newton, prior": ({"balance": "prior", "rounds": 4, "growth": 3.0}, SMOOTH),
+    "newton, landmarks": ({"n_landmarks": 20}, SMOOTH),
+    "newton, conjugate gradients": ({"max_factor": 10}, SMOOTH),
     "light": ({"first": 1e-2}, (("hinge", ("hat",)),)),
 }
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
-    from s3vm.solvers import CCCP, TSG, Constant, Decaying, Light, Theorem
+    from s3vm.solvers import CCCP, TSG, Constant, Decaying, Light, Newton, Theorem
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -26,6 +26,7 @@ __all__ = [
     "Laplacian",
     "Light",
     "Matern",
+    "Newton",
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
@@ -42,7 +43,7 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
-    "solvers": ["CCCP", "TSG", "Constant", "Decaying", "Light", "Theorem"],
+    "solvers": ["CCCP", "TSG", "Constant", "Decaying", "Light", "Newton", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
 

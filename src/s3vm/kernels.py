@@ -194,8 +194,10 @@ class Matern(_Radial):
 
     def gram(self, X: Any, Z: Any) -> Array:
         r = np.sqrt(_squared_distances(X, Z, 4.0 * self.nu * self.width))
-        polynomial = {0.5: 1.0, 1.5: 1.0 + r, 2.5: 1.0 + r + r**2 / 3.0}[self.nu]
-        return polynomial * np.exp(-r)
+        gram = np.exp(-r)
+        if self.nu > 0.5:
+            gram *= 1.0 + r if self.nu == 1.5 else 1.0 + r + r**2 / 3.0
+        return gram
 
     def _frequencies(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         degrees = round(2 * self.nu)
