@@ -1,0 +1,349 @@
+"""The exact solution of an SVM on its path while boxes change: margin, error and rest sets, event by event.
+
+The function is ``f = sum_i a_i k(x_i, .) + lift mean_u k(x_u, .) + b``. A row that counts on the side y = +1 or -1 has
+``y a`` in the box ``[0, cap]``. The solution is where each row is (Karush, Kuhn and Tucker)
+
+    at rest        ``a = 0``            and ``y f(x) >= 1``,
+    on the margin  ``0 <= y a <= cap``  and ``y f(x) = 1``, or
+    in error       ``y a = cap``        and ``y f(x) <= 1``,
+
+where ``sum_i a_i + lift = 0``, and where the mean of f over the unlabelled rows is `target`. A labelled row is on the
+side of its label. An unlabelled one is on the side where f puts it, +1 above -s and -1 below s, and on neither, with
+``a = 0``, between: this is what CCCP's two copies of it come to once beta agrees with f, ``a`` being their sum.
+
+A row that is not where it belongs is on its way there, in a straight line. The rows on the margin make up for it: a
+linear system keeps their f. All is linear until an event: a row of the margin reaches an end of its box and leaves; f of
+another row reaches 1 on its side, and it enters; f of an unlabelled one crosses s or -s, and it changes sides.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from s3vm._typing import Array
+
+__all__ = ["Path", "Point"]
+
+_AWAY, _REST, _MARGIN, _ERROR = -1, 0, 1, 2
+_RIDGE = 1e-9  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
+_FLAT = 1e-13  # a slope of f that is nothing but rounding
+
+
+class Point(NamedTuple):
+    """Where a path stands.
+
+    Coefficients, sides (-1, 0 or +1) and places of the rows (-1 for one that is not there) and f there; the coefficient
+    of the mean; the intercept.
+    """
+
+    a: Array
+    side: Array
+    place: Array
+    f: Array
+    lift: float
+    intercept: float
+
+
+class Path:
+    """A path that begins at `point`, which may be the solution for other boxes, another mean and another target.
+
+    Parameters
+    ----------
+    gram : array of shape (n, n)
+        The kernel matrix.
+    label : array of shape (n,)
+        -1 or +1, and 0 for an unlabelled row.
+    share, mean : arrays of shape (n,)
+        The mean that is held: one over the number of unlabelled rows for each of them; ``gram @ share``.
+    cap : array of shape (n,)
+        The sizes of the boxes; with 0 a row is not there, and its coefficient goes to 0.
+    target : float
+    s : float
+    point : Point
+        With f in accord with the coefficients; these and the places need not be in accord with the boxes.
+    """
+
+    def __init__(
+        self, gram: Array, label: Array, share: Array, mean: Array, cap: Array, target: float, s: float, point: Point
+    ) -> None:
+        n, ridge = len(label), _RIDGE * float(np.diag(gram).mean())
+        mean = mean + ridge * share
+        self._gram, self._fixed = gram, _Fixed(ridge, float(share @ mean) + ridge, target, s)
+        f = point.f + ridge * (point.a + point.lift * share)
+        start = point.a.copy(), point.side.copy(), point.place.copy(), f
+        self._rows = _Rows(label, share, mean, np.zeros(n), *start, *(np.zeros(n) for _ in range(4)))
+        self._constants = np.array([point.lift, point.intercept])
+        self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((64, 64)))
+        self.resize(np.arange(n), cap)
+
+    def resize(self, at: Array, cap: Array) -> None:
+        """Gives the rows `at` boxes of other sizes; they set out for where they then belong, and `settle` follows."""
+        self._make_room(np.count_nonzero(self._rows.place[at] == _MARGIN))
+        _resize(self._gram, self._rows, self._margin, self._fixed, at, cap)
+
+    def settle(self) -> bool:
+        """Goes on until every row is where it belongs. False if there is no end to it, for which rounding is to blame."""
+        most = self.n_events + 1000 + 20 * len(self._rows.a)
+        while not _settle(self._gram, self._rows, self._margin, self._fixed, self._constants, most):
+            if self.n_events >= most:
+                return False
+            self._make_room(1)
+        return True
+
+    @property
+    def n_events(self) -> int:
+        return int(self._margin.count[1])
+
+    @property
+    def point(self) -> Point:
+        rows, ridge = self._rows, self._fixed.ridge
+        lift, intercept = self._constants.tolist()
+        f = rows.f - ridge * (rows.a + lift * rows.share)
+        return Point(rows.a.copy(), rows.side.copy(), rows.place.copy(), f, lift, intercept)
+
+    def _make_room(self, n_rows: int) -> None:
+        """Room on the margin for as many more rows."""
+        there, factor = len(self._margin.factor), self._margin.factor
+        needed = int(self._margin.count[0]) + n_rows
+        if needed > there:
+            self._margin = self._margin._replace(factor=np.pad(factor, (0, max(there, needed - there))))
+
+
+# From here on the path as compiled code. Its arguments are changed in place.
+
+
+class _Fixed(NamedTuple):
+    ridge: float
+    mean_of_mean: float
+    target: float
+    s: float
+
+
+class _Rows(NamedTuple):
+    label: Array
+    share: Array
+    mean: Array
+    cap: Array
+    a: Array
+    side: Array
+    place: Array
+    f: Array
+    low: Array  # f at which there is an event
+    high: Array
+    left: Array  # how far `a` has to go
+    pull: Array  # what it does to f that all go their ways
+
+
+class _Margin(NamedTuple):
+    """The rows on the margin: ``members[:count[0]]``, and the Cholesky factor L of their kernel matrix in that order.
+
+    ``count[1]`` is the number of events so far.
+    """
+
+    members: Array
+    count: Array
+    factor: Array
+
+
+@njit(cache=True, nogil=True)
+def _settle(gram, rows, margin, fixed, constants, most):
+    """Follows the path to its end; False if it has to stop before, for want of room on the margin or of patience."""
+    n, ridge = len(rows.a), fixed.ridge
+    slope = np.empty(n)
+    while margin.count[1] < most:
+        k = margin.count[0]
+        members = margin.members[:k]
+        lift, intercept, step = _direction(rows, margin, fixed, constants)
+        for r in range(n):
+            slope[r] = rows.pull[r] + lift * rows.mean[r] + intercept
+        _add_rows(gram, members, step, ridge, slope)
+        # What comes first, if it comes before all have arrived.
+        time, crossing, leaving = 1.0, -1, -1
+        for r in range(n):
+            if abs(slope[r]) > _FLAT:
+                wait = ((rows.high[r] if slope[r] > 0 else rows.low[r]) - rows.f[r]) / slope[r]
+                if wait < time:
+                    time, crossing = wait, r
+        for i in range(k):
+            j = members[i]
+            end = rows.side[j] * rows.cap[j] if step[i] * rows.side[j] > 0 else 0.0
+            if step[i] != 0.0 and (end - rows.a[j]) / step[i] < time:
+                time, leaving = (end - rows.a[j]) / step[i], i
+        if leaving < 0 and crossing >= 0 and k == len(margin.factor):
+            return False
+        time = max(time, 0.0)
+        for i in range(k):
+            rows.a[members[i]] += time * step[i]
+        for r in range(n):
+            rows.a[r] += time * rows.left[r]
+            rows.f[r] += time * slope[r]
+            rows.left[r] *= 1 - time
+            rows.pull[r] *= 1 - time
+        constants[0] += time * lift
+        constants[1] += time * intercept
+        if leaving < 0 and crossing < 0:
+            return True
+        margin.count[1] += 1
+        if leaving >= 0:
+            j = members[leaving]
+            inner = step[leaving] * rows.side[j] < 0
+            rows.a[j] = 0.0 if inner else rows.side[j] * rows.cap[j]
+            rows.place[j] = _REST if inner else _ERROR
+            _leave(margin, leaving)
+        else:
+            j = crossing
+            upwards = slope[j] > 0
+            if rows.side[j] == (rows.high[j] if upwards else rows.low[j]):
+                rows.place[j] = _MARGIN
+                _enter(gram, margin, j, ridge)
+            elif rows.side[j] == 0:
+                rows.side[j] = 1.0 if upwards else -1.0
+                rows.place[j] = _ERROR
+            else:
+                rows.side[j] = 0.0
+                rows.place[j] = _REST
+        _set_out(gram, rows, j, fixed)
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _resize(gram, rows, margin, fixed, at, cap):
+    for i in range(len(at)):
+        j = at[i]
+        a, f, label, side, place = rows.a[j], rows.f[j], rows.label[j], rows.side[j], rows.place[j]
+        listed = place == _MARGIN and rows.cap[j] > 0
+        if label != 0 and side != label:
+            side, place = label, _AWAY
+        if cap[i] == 0:
+            place = _AWAY
+        elif place == _AWAY:
+            if label == 0:
+                side = 1.0 if f > -fixed.s else (-1.0 if f < fixed.s else 0.0)
+            place = _ERROR if side * f < abs(side) else _REST
+        elif place == _MARGIN and side * a > cap[i]:
+            place = _ERROR
+        elif place == _MARGIN and side * a < 0:
+            place = _REST
+        rows.cap[j], rows.side[j], rows.place[j] = cap[i], side, place
+        if place == _MARGIN and not listed:
+            _enter(gram, margin, j, fixed.ridge)
+        elif listed and place != _MARGIN:
+            position = 0
+            while margin.members[position] != j:
+                position += 1
+            _leave(margin, position)
+        _set_out(gram, rows, j, fixed)
+
+
+@njit(cache=True, nogil=True)
+def _set_out(gram, rows, j, fixed):
+    """Where row j goes, now that its place or box has changed, and where f of it makes the next event."""
+    side, place = rows.side[j], rows.place[j]
+    low, high = -np.inf, np.inf  # as if the side were +1
+    if place == _ERROR:
+        high = 1.0
+        if rows.label[j] == 0:
+            low = -fixed.s
+    elif place == _REST and side != 0:
+        low = 1.0
+    elif place == _REST:
+        low, high = fixed.s, -fixed.s
+    rows.low[j], rows.high[j] = (low, high) if side >= 0 else (-high, -low)
+    left = 0.0
+    if place != _MARGIN:
+        left = (side * rows.cap[j] if place == _ERROR else 0.0) - rows.a[j]
+    change = left - rows.left[j]
+    rows.left[j] = left
+    if change != 0.0:
+        rows.pull[j] += fixed.ridge * change
+        row = gram[j]
+        for r in range(len(row)):
+            rows.pull[r] += change * row[r]
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(gram, at, values, ridge, out):
+    """Adds ``sum_i values_i K[at_i]`` to `out`, where K is `gram` with a ridge."""
+    for i in range(len(at)):
+        row, value = gram[at[i]], values[i]
+        for r in range(len(out)):
+            out[r] += value * row[r]
+        out[at[i]] += ridge * value
+
+
+@njit(cache=True, nogil=True)
+def _direction(rows, margin, fixed, constants):
+    """What the coefficient of the mean, the intercept and the margin's coefficients a do while all go their ways:
+
+    ``mean_of_mean lift + intercept + mean'a = balance``, ``lift + sum a = total``, ``mean lift + intercept + K a = f``,
+
+    with what is missing now, and what the others will do, on the right.
+    """
+    k = margin.count[0]
+    balance, total = fixed.target - fixed.ridge * constants[0], -constants[0]
+    for r in range(len(rows.a)):
+        balance -= rows.share[r] * (rows.f[r] + rows.pull[r])
+        total -= rows.a[r] + rows.left[r]
+    # Forward, with L: the mean, a constant, and f.
+    u, v, w = np.empty(k), np.empty(k), np.empty(k)
+    mm, m1, oo = fixed.mean_of_mean, 1.0, 0.0
+    for i in range(k):
+        j, row = margin.members[i], margin.factor[i]
+        x, y, z = rows.mean[j], 1.0, rows.side[j] - rows.f[j] - rows.pull[j]
+        for c in range(i):
+            x -= row[c] * u[c]
+            y -= row[c] * v[c]
+            z -= row[c] * w[c]
+        u[i], v[i], w[i] = x / row[i], y / row[i], z / row[i]
+        mm -= u[i] * u[i]
+        m1 -= u[i] * v[i]
+        oo -= v[i] * v[i]
+        balance -= u[i] * w[i]
+        total -= v[i] * w[i]
+    # The first two equations, a being eliminated.
+    determinant = mm * oo - m1 * m1
+    lift = (balance * oo - m1 * total) / determinant
+    intercept = (mm * total - m1 * balance) / determinant
+    # Backward, with L'.
+    a = w - lift * u - intercept * v
+    for i in range(k - 1, -1, -1):
+        row = margin.factor[i]
+        a[i] /= row[i]
+        for c in range(i):
+            a[c] -= row[c] * a[i]
+    return lift, intercept, a
+
+
+@njit(cache=True, nogil=True)
+def _enter(gram, margin, j, ridge):
+    """Row j comes to the margin: one more row of L."""
+    k = margin.count[0]
+    new, own = margin.factor[k], gram[j, j] + ridge
+    for i in range(k):
+        value, row = gram[j, margin.members[i]], margin.factor[i]
+        for c in range(i):
+            value -= row[c] * new[c]
+        new[i] = value / row[i]
+        own -= new[i] * new[i]
+    new[k] = np.sqrt(max(own, 0.1 * ridge))
+    margin.members[k] = j
+    margin.count[0] += 1
+
+
+@njit(cache=True, nogil=True)
+def _leave(margin, position):
+    """A row leaves the margin: those of L below move up, and rotations of columns make a triangle of them again."""
+    k, factor = margin.count[0] - 1, margin.factor
+    for i in range(position, k):
+        margin.members[i] = margin.members[i + 1]
+        for c in range(i + 2):
+            factor[i, c] = factor[i + 1, c]
+    for c in range(position, k):
+        size = np.hypot(factor[c, c], factor[c, c + 1])
+        cosine, sine = factor[c, c] / size, factor[c, c + 1] / size
+        for i in range(c, k):
+            left, right = factor[i, c], factor[i, c + 1]
+            factor[i, c] = cosine * left + sine * right
+            factor[i, c + 1] = cosine * right - sine * left
+    margin.count[0] = k
