@@ -59,6 +59,7 @@ def last(states):
 BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
 ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
+CONVEX_BUT_FOR_THE_TIP = (("hinge", ("ramp", "hat")),)
 # Variant of a solver: its settings, and the losses it can take, each labelled one with unlabelled ones.
 VARIANTS = {
     "tsg": (SMALL_TSG, ANY),
@@ -72,6 +73,8 @@ VARIANTS = {
         SMALL_TSG | BALANCED | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
         ANY,
     ),
+    "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp, no balance": ({"balance": False}, CONVEX_BUT_FOR_THE_TIP),
 }
 
 

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
-    from s3vm.solvers import TSG, Constant, Decaying, Theorem
+    from s3vm.solvers import CCCP, TSG, Constant, Decaying, Theorem
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CCCP",
     "RBF",
     "TSG",
     "Constant",
@@ -40,7 +41,7 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
-    "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
+    "solvers": ["CCCP", "TSG", "Constant", "Decaying", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
 
