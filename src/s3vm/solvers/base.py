@@ -160,9 +160,11 @@ def in_step(
 ) -> Iterator[Expansion]:
     """Runs the generators ``column(k, before)`` of all columns side by side, a state for each round.
 
-    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column.
+    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column;
+    it is None for a column that the state has not.
     """
-    columns: list[Column | None] = list(state.columns) if state is not None else [None] * problem.n_columns
+    known = list(state.columns) if state is not None else []
+    columns: list[Column | None] = [*known, *[None] * problem.n_columns][: problem.n_columns]
     running = [column(k, before) for k, before in enumerate(columns)]
     iteration = state.iteration if state is not None else 0
     n_l = problem.n_labelled

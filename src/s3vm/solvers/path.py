@@ -12,8 +12,8 @@ side of its label. An unlabelled one is on the side where f puts it, +1 above -s
 ``a = 0``, between: this is what CCCP's two copies of it come to once beta agrees with f, ``a`` being their sum.
 
 A row that is not where it belongs is on its way there, in a straight line. The rows on the margin make up for it: a
-linear system keeps their f. All is linear until an event: a row of the margin reaches an end of its box and leaves; f of
-another row reaches 1 on its side, and it enters; f of an unlabelled one crosses s or -s, and it changes sides.
+linear system keeps their f. All is linear until an event: a row of the margin reaches an end of its box and leaves; f
+of another row reaches 1 on its side, and it enters; f of an unlabelled one crosses s or -s, and it changes sides.
 """
 
 from typing import NamedTuple
@@ -23,18 +23,19 @@ from numba import njit
 
 from s3vm._typing import Array
 
-__all__ = ["Path", "Point"]
+__all__ = ["AWAY", "MARGIN", "Path", "Point", "side_of"]
 
-_AWAY, _REST, _MARGIN, _ERROR = -1, 0, 1, 2
+AWAY, REST, MARGIN, ERROR = -1, 0, 1, 2
 _RIDGE = 1e-9  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
 _FLAT = 1e-13  # a slope of f that is nothing but rounding
+_CLOSE = 1e-9  # how far off f or a coefficient may be and still count as there
 
 
 class Point(NamedTuple):
     """Where a path stands.
 
-    Coefficients, sides (-1, 0 or +1) and places of the rows (-1 for one that is not there) and f there; the coefficient
-    of the mean; the intercept.
+    Coefficients, sides (-1, 0 or +1) and places of the rows (`AWAY`, `REST`, `MARGIN` or `ERROR`), and f there; the
+    coefficient of the mean; the intercept.
     """
 
     a: Array
@@ -75,15 +76,15 @@ class Path:
         self._rows = _Rows(label, share, mean, np.zeros(n), *start, *(np.zeros(n) for _ in range(4)))
         self._constants = np.array([point.lift, point.intercept])
         self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((64, 64)))
+        self._make_room(int(np.count_nonzero(point.place == MARGIN)))
         self.resize(np.arange(n), cap)
 
     def resize(self, at: Array, cap: Array) -> None:
-        """Gives the rows `at` boxes of other sizes; they set out for where they then belong, and `settle` follows."""
-        self._make_room(np.count_nonzero(self._rows.place[at] == _MARGIN))
+        """Gives rows that are not on the margin other boxes; they set out for where they then belong; see `settle`."""
         _resize(self._gram, self._rows, self._margin, self._fixed, at, cap)
 
     def settle(self) -> bool:
-        """Goes on until every row is where it belongs. False if there is no end to it, for which rounding is to blame."""
+        """Goes on until every row is where it belongs. False if there is no end to it, through rounding."""
         most = self.n_events + 1000 + 20 * len(self._rows.a)
         while not _settle(self._gram, self._rows, self._margin, self._fixed, self._constants, most):
             if self.n_events >= most:
@@ -93,7 +94,7 @@ class Path:
 
     @property
     def n_events(self) -> int:
-        return int(self._margin.count[1])
+        return int(self._margin.number[1])
 
     @property
     def point(self) -> Point:
@@ -105,9 +106,14 @@ class Path:
     def _make_room(self, n_rows: int) -> None:
         """Room on the margin for as many more rows."""
         there, factor = len(self._margin.factor), self._margin.factor
-        needed = int(self._margin.count[0]) + n_rows
+        needed = int(self._margin.number[0]) + n_rows
         if needed > there:
             self._margin = self._margin._replace(factor=np.pad(factor, (0, max(there, needed - there))))
+
+
+def side_of(f: Array, s: float) -> Array:
+    """The side on which an unlabelled row counts."""
+    return np.where(f > -s, 1.0, np.where(f < s, -1.0, 0.0))
 
 
 # From here on the path as compiled code. Its arguments are changed in place.
@@ -136,13 +142,10 @@ class _Rows(NamedTuple):
 
 
 class _Margin(NamedTuple):
-    """The rows on the margin: ``members[:count[0]]``, and the Cholesky factor L of their kernel matrix in that order.
-
-    ``count[1]`` is the number of events so far.
-    """
+    """The rows on the margin and the Cholesky factor L of their kernel matrix; `number` counts them, then events."""
 
     members: Array
-    count: Array
+    number: Array
     factor: Array
 
 
@@ -151,8 +154,8 @@ def _settle(gram, rows, margin, fixed, constants, most):
     """Follows the path to its end; False if it has to stop before, for want of room on the margin or of patience."""
     n, ridge = len(rows.a), fixed.ridge
     slope = np.empty(n)
-    while margin.count[1] < most:
-        k = margin.count[0]
+    while margin.number[1] < most:
+        k = margin.number[0]
         members = margin.members[:k]
         lift, intercept, step = _direction(rows, margin, fixed, constants)
         for r in range(n):
@@ -182,77 +185,92 @@ def _settle(gram, rows, margin, fixed, constants, most):
             rows.pull[r] *= 1 - time
         constants[0] += time * lift
         constants[1] += time * intercept
+        margin.number[1] += 1
         if leaving < 0 and crossing < 0:
-            return True
-        margin.count[1] += 1
+            if _all_belong(gram, rows, fixed):
+                return True
+            continue
         if leaving >= 0:
             j = members[leaving]
             inner = step[leaving] * rows.side[j] < 0
             rows.a[j] = 0.0 if inner else rows.side[j] * rows.cap[j]
-            rows.place[j] = _REST if inner else _ERROR
+            rows.place[j] = REST if inner else ERROR
             _leave(margin, leaving)
         else:
             j = crossing
             upwards = slope[j] > 0
             if rows.side[j] == (rows.high[j] if upwards else rows.low[j]):
-                rows.place[j] = _MARGIN
+                rows.place[j] = MARGIN
                 _enter(gram, margin, j, ridge)
             elif rows.side[j] == 0:
                 rows.side[j] = 1.0 if upwards else -1.0
-                rows.place[j] = _ERROR
+                rows.place[j] = ERROR
             else:
                 rows.side[j] = 0.0
-                rows.place[j] = _REST
+                rows.place[j] = REST
         _set_out(gram, rows, j, fixed)
     return False
+
+
+@njit(cache=True, nogil=True)
+def _all_belong(gram, rows, fixed):
+    """Whether all rows, having arrived, are where they belong. Those that are not set out again."""
+    result = True
+    for j in range(len(rows.a)):
+        if rows.place[j] == REST or rows.place[j] == ERROR:
+            _set_out(gram, rows, j, fixed)
+            if not rows.low[j] - _CLOSE <= rows.f[j] <= rows.high[j] + _CLOSE:
+                _find_place(rows, j, fixed)
+                _set_out(gram, rows, j, fixed)
+                result = False
+    return result
 
 
 @njit(cache=True, nogil=True)
 def _resize(gram, rows, margin, fixed, at, cap):
     for i in range(len(at)):
         j = at[i]
-        a, f, label, side, place = rows.a[j], rows.f[j], rows.label[j], rows.side[j], rows.place[j]
-        listed = place == _MARGIN and rows.cap[j] > 0
-        if label != 0 and side != label:
-            side, place = label, _AWAY
+        rows.cap[j] = cap[i]
+        amount = rows.a[j] * rows.side[j]
         if cap[i] == 0:
-            place = _AWAY
-        elif place == _AWAY:
-            if label == 0:
-                side = 1.0 if f > -fixed.s else (-1.0 if f < fixed.s else 0.0)
-            place = _ERROR if side * f < abs(side) else _REST
-        elif place == _MARGIN and side * a > cap[i]:
-            place = _ERROR
-        elif place == _MARGIN and side * a < 0:
-            place = _REST
-        rows.cap[j], rows.side[j], rows.place[j] = cap[i], side, place
-        if place == _MARGIN and not listed:
+            rows.place[j] = AWAY
+        elif rows.place[j] == AWAY or rows.label[j] * rows.side[j] < 0:
+            _find_place(rows, j, fixed)
+        elif rows.place[j] == MARGIN and not 0 <= amount <= cap[i]:
+            rows.place[j] = REST if amount < 0 else ERROR
+        if rows.place[j] == MARGIN:
             _enter(gram, margin, j, fixed.ridge)
-        elif listed and place != _MARGIN:
-            position = 0
-            while margin.members[position] != j:
-                position += 1
-            _leave(margin, position)
         _set_out(gram, rows, j, fixed)
+
+
+@njit(cache=True, nogil=True)
+def _find_place(rows, j, fixed):
+    """Row j goes where f says."""
+    f, side = rows.f[j], rows.label[j]
+    if side == 0:
+        side = 1.0 if f > -fixed.s else (-1.0 if f < fixed.s else 0.0)
+    rows.side[j] = side
+    rows.place[j] = ERROR if side * f < abs(side) else REST
 
 
 @njit(cache=True, nogil=True)
 def _set_out(gram, rows, j, fixed):
     """Where row j goes, now that its place or box has changed, and where f of it makes the next event."""
-    side, place = rows.side[j], rows.place[j]
+    side, place, cap = rows.side[j], rows.place[j], rows.cap[j]
+    is_inside = -_CLOSE * cap <= side * rows.a[j] <= (1 + _CLOSE) * cap
     low, high = -np.inf, np.inf  # as if the side were +1
-    if place == _ERROR:
-        high = 1.0
-        if rows.label[j] == 0:
-            low = -fixed.s
-    elif place == _REST and side != 0:
-        low = 1.0
-    elif place == _REST:
+    if place == ERROR:
+        # A row that is still on its way into the box cannot be on the margin.
+        high = 1.0 if is_inside else np.inf
+        low = -fixed.s if rows.label[j] == 0 else -np.inf
+    elif place == REST and side != 0:
+        low = 1.0 if is_inside else -np.inf
+    elif place == REST:
         low, high = fixed.s, -fixed.s
     rows.low[j], rows.high[j] = (low, high) if side >= 0 else (-high, -low)
     left = 0.0
-    if place != _MARGIN:
-        left = (side * rows.cap[j] if place == _ERROR else 0.0) - rows.a[j]
+    if place != MARGIN:
+        left = (side * cap if place == ERROR else 0.0) - rows.a[j]
     change = left - rows.left[j]
     rows.left[j] = left
     if change != 0.0:
@@ -280,7 +298,7 @@ def _direction(rows, margin, fixed, constants):
 
     with what is missing now, and what the others will do, on the right.
     """
-    k = margin.count[0]
+    k = margin.number[0]
     balance, total = fixed.target - fixed.ridge * constants[0], -constants[0]
     for r in range(len(rows.a)):
         balance -= rows.share[r] * (rows.f[r] + rows.pull[r])
@@ -318,7 +336,7 @@ def _direction(rows, margin, fixed, constants):
 @njit(cache=True, nogil=True)
 def _enter(gram, margin, j, ridge):
     """Row j comes to the margin: one more row of L."""
-    k = margin.count[0]
+    k = margin.number[0]
     new, own = margin.factor[k], gram[j, j] + ridge
     for i in range(k):
         value, row = gram[j, margin.members[i]], margin.factor[i]
@@ -328,13 +346,13 @@ def _enter(gram, margin, j, ridge):
         own -= new[i] * new[i]
     new[k] = np.sqrt(max(own, 0.1 * ridge))
     margin.members[k] = j
-    margin.count[0] += 1
+    margin.number[0] += 1
 
 
 @njit(cache=True, nogil=True)
 def _leave(margin, position):
     """A row leaves the margin: those of L below move up, and rotations of columns make a triangle of them again."""
-    k, factor = margin.count[0] - 1, margin.factor
+    k, factor = margin.number[0] - 1, margin.factor
     for i in range(position, k):
         margin.members[i] = margin.members[i + 1]
         for c in range(i + 2):
@@ -346,4 +364,4 @@ def _leave(margin, position):
             left, right = factor[i, c], factor[i, c + 1]
             factor[i, c] = cosine * left + sine * right
             factor[i, c + 1] = cosine * right - sine * left
-    margin.count[0] = k
+    margin.number[0] = k
