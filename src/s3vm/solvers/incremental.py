@@ -46,7 +46,7 @@ class Incremental:
     ----------
     block_size : int, default 50
         Unlabelled rows that come in an iteration, one after the other.
-    restart : float >= 0, default 0.1
+    restart : float >= 0, default 0.02
         `CCCP` is tried at the end of a run if more than this share of the rows has come or left since it last was.
         With 0 it is tried whenever a row has; with infinity only if rounding makes the path lose its way.
     done : int, default 0
@@ -56,7 +56,7 @@ class Incremental:
     losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]] = (Hinge, Ramp)
 
     block_size: int = 50
-    restart: float = 0.1
+    restart: float = 0.02
     done: int = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Incremental:
 
     def iterations(self, problem: Problem) -> int:
         n_unlabelled = problem.n_rows - problem.n_labelled if problem.uses_unlabelled else 0
-        return self.done + 2 + -(-n_unlabelled // self.block_size)
+        return self.done + 1 + max(1, -(-n_unlabelled // self.block_size))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         n_rows = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
@@ -146,7 +146,9 @@ class _Ground:
         if earlier is not None:
             matrix, self.n_l_before, *_ = earlier.columns[0].memory
             gram = matrix.values
-            self.known = _find(rows, self.n_l, earlier.centres, self.n_l_before)
+            n_l, there, old = self.n_l, self.n_l_before, earlier.centres
+            unlabelled = _find(rows[n_l:], old[there:])
+            self.known = np.append(_find(rows[:n_l], old[:there]), np.where(unlabelled < 0, -1, unlabelled + there))
             gone = np.setdiff1d(np.arange(earlier.centres.shape[0]), self.known)
             rows, self.known = stack([rows, earlier.centres[gone]]), np.append(self.known, gone)
         self.is_same = earlier is not None and np.array_equal(self.known, np.arange(self.n))
@@ -226,22 +228,20 @@ def _along(ground: _Ground, block_size: int, k: int, before: Column | None) -> I
         cap[n_l:n] = cost * was_there[n_l:n]
         n_changed = np.count_nonzero(ground.known[:n] < 0) + len(ground.known) - n
         memory = memory._replace(point=point, stale=before.memory.stale + n_changed)
-    if before is None or not ground.is_same or not memory.agrees(before.memory):
+    is_changed = before is None or not ground.is_same or not memory.agrees(before.memory)
+    waiting = np.flatnonzero(cap[n_l:n] == 0) + n_l
+    while is_changed or len(waiting):
+        block, waiting = np.split(waiting, [block_size])
         path = ground.path(memory, point)
-        memory = memory._replace(stale=memory.stale if path.settle() else np.inf)
-        before = ground.column(k, memory, path.point)
-        yield before
-    memory, point = before.memory, before.memory.point
-    waiting = np.flatnonzero(memory.cap[n_l:] == 0) + n_l
-    for block in (waiting[i : i + block_size] for i in range(0, len(waiting), block_size)):
-        path = ground.path(memory, point)
+        settled = path.settle()
         for i in range(len(block)):
             path.resize(block[i : i + 1], np.array([cost]))
-            memory = memory._replace(stale=memory.stale if path.settle() else np.inf)
+            settled = path.settle() and settled
         cap = memory.cap.copy()
         cap[block] = cost
-        memory, point = memory._replace(cap=cap), path.point
-        yield ground.column(k, memory, point)
+        column = ground.column(k, memory._replace(cap=cap, stale=memory.stale if settled else np.inf), path.point)
+        yield column
+        memory, point, is_changed = column.memory, column.memory.point, False
 
 
 def _better(ground: _Ground, k: int, before: Column, whole: Column) -> Column:
@@ -273,13 +273,21 @@ def _earlier(state: State | None, kernel: Kernel) -> Expansion | None:
     return state
 
 
-def _find(rows: Rows, n_labelled: int, among: Rows, n_labelled_among: int) -> Array:
-    """Where `among` others each row is, labelled ones with labelled ones; -1 for a row that is not, or not so often."""
+def _find(rows: Rows, among: Rows) -> Array:
+    """Where `among` others each row is, by what is in it; -1 for a row that is not there, or not as often."""
+    most = min(rows.shape[0], among.shape[0])
+    differs = rows[:most] != among[:most]
+    result = np.full(rows.shape[0], -1)
+    still = np.flatnonzero(np.diff(differs.indptr) == 0 if sparse.issparse(differs) else ~differs.any(axis=1))
+    result[still] = still
     places = defaultdict(list)
-    for i, content in enumerate(_contents(among)):
-        places[i < n_labelled_among, content].append(i)
-    found = [places[i < n_labelled, content] for i, content in enumerate(_contents(rows))]
-    return np.array([there.pop(0) if there else -1 for there in found])
+    others = np.setdiff1d(np.arange(among.shape[0]), still)
+    for place, content in zip(others, _contents(among[others]), strict=True):
+        places[content].append(place)
+    moved = np.flatnonzero(result < 0)
+    found = [places[content] for content in _contents(rows[moved])]
+    result[moved] = [there.pop(0) if there else -1 for there in found]
+    return result
 
 
 def _contents(rows: Rows) -> list[bytes]:

@@ -12,8 +12,10 @@ side of its label. An unlabelled one is on the side where f puts it, +1 above -s
 ``a = 0``, between: this is what CCCP's two copies of it come to once beta agrees with f, ``a`` being their sum.
 
 A row that is not where it belongs is on its way there, in a straight line. The rows on the margin make up for it: a
-linear system keeps their f. All is linear until an event: a row of the margin reaches an end of its box and leaves; f
-of another row reaches 1 on its side, and it enters; f of an unlabelled one crosses s or -s, and it changes sides.
+linear system keeps their f. All is linear until an event: a row of the margin reaches an end of its box and leaves, or
+f of another row reaches 1 on its side, and it enters. When all have arrived, unlabelled rows whose f has crossed s or
+-s change sides, and set out for there. Each time the objective of Eq. 1 falls, so this has an end. (To change sides on
+the way, as soon as f crosses, ends up in minima that are no better, and may go round in circles.)
 """
 
 from typing import NamedTuple
@@ -76,12 +78,15 @@ class Path:
         self._rows = _Rows(label, share, mean, np.zeros(n), *start, *(np.zeros(n) for _ in range(4)))
         self._constants = np.array([point.lift, point.intercept])
         self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((64, 64)))
-        self._make_room(int(np.count_nonzero(point.place == MARGIN)))
         self.resize(np.arange(n), cap)
+        members = np.flatnonzero(self._rows.place == MARGIN)
+        self._make_room(len(members))
+        for j in members:
+            _enter(gram, self._margin, j, ridge)
 
     def resize(self, at: Array, cap: Array) -> None:
         """Gives rows that are not on the margin other boxes; they set out for where they then belong; see `settle`."""
-        _resize(self._gram, self._rows, self._margin, self._fixed, at, cap)
+        _resize(self._gram, self._rows, self._fixed, at, cap)
 
     def settle(self) -> bool:
         """Goes on until every row is where it belongs. False if there is no end to it, through rounding."""
@@ -135,14 +140,14 @@ class _Rows(NamedTuple):
     side: Array
     place: Array
     f: Array
-    low: Array  # f at which there is an event
+    low: Array  # f at which the row enters the margin
     high: Array
     left: Array  # how far `a` has to go
     pull: Array  # what it does to f that all go their ways
 
 
 class _Margin(NamedTuple):
-    """The rows on the margin and the Cholesky factor L of their kernel matrix; `number` counts them, then events."""
+    """The rows on the margin; R, their kernel matrix being R'R, in the upper triangle; how many rows, and events."""
 
     members: Array
     number: Array
@@ -162,18 +167,18 @@ def _settle(gram, rows, margin, fixed, constants, most):
             slope[r] = rows.pull[r] + lift * rows.mean[r] + intercept
         _add_rows(gram, members, step, ridge, slope)
         # What comes first, if it comes before all have arrived.
-        time, crossing, leaving = 1.0, -1, -1
+        time, entering, leaving = 1.0, -1, -1
         for r in range(n):
             if abs(slope[r]) > _FLAT:
                 wait = ((rows.high[r] if slope[r] > 0 else rows.low[r]) - rows.f[r]) / slope[r]
                 if wait < time:
-                    time, crossing = wait, r
+                    time, entering = wait, r
         for i in range(k):
             j = members[i]
             end = rows.side[j] * rows.cap[j] if step[i] * rows.side[j] > 0 else 0.0
             if step[i] != 0.0 and (end - rows.a[j]) / step[i] < time:
                 time, leaving = (end - rows.a[j]) / step[i], i
-        if leaving < 0 and crossing >= 0 and k == len(margin.factor):
+        if leaving < 0 and entering >= 0 and k == len(margin.factor):
             return False
         time = max(time, 0.0)
         for i in range(k):
@@ -186,7 +191,7 @@ def _settle(gram, rows, margin, fixed, constants, most):
         constants[0] += time * lift
         constants[1] += time * intercept
         margin.number[1] += 1
-        if leaving < 0 and crossing < 0:
+        if leaving < 0 and entering < 0:
             if _all_belong(gram, rows, fixed):
                 return True
             continue
@@ -197,17 +202,9 @@ def _settle(gram, rows, margin, fixed, constants, most):
             rows.place[j] = REST if inner else ERROR
             _leave(margin, leaving)
         else:
-            j = crossing
-            upwards = slope[j] > 0
-            if rows.side[j] == (rows.high[j] if upwards else rows.low[j]):
-                rows.place[j] = MARGIN
-                _enter(gram, margin, j, ridge)
-            elif rows.side[j] == 0:
-                rows.side[j] = 1.0 if upwards else -1.0
-                rows.place[j] = ERROR
-            else:
-                rows.side[j] = 0.0
-                rows.place[j] = REST
+            j = entering
+            rows.place[j] = MARGIN
+            _enter(gram, margin, j, ridge)
         _set_out(gram, rows, j, fixed)
     return False
 
@@ -217,17 +214,23 @@ def _all_belong(gram, rows, fixed):
     """Whether all rows, having arrived, are where they belong. Those that are not set out again."""
     result = True
     for j in range(len(rows.a)):
-        if rows.place[j] == REST or rows.place[j] == ERROR:
-            _set_out(gram, rows, j, fixed)
-            if not rows.low[j] - _CLOSE <= rows.f[j] <= rows.high[j] + _CLOSE:
+        place = rows.place[j]
+        if place in (REST, ERROR):
+            f, side = rows.f[j], rows.side[j]
+            stays = side * f >= 1 - _CLOSE if place == REST else side * f <= 1 + _CLOSE
+            if side == 0:
+                stays = abs(f) <= _CLOSE - fixed.s
+            elif rows.label[j] == 0:
+                stays = stays and side * f >= -_CLOSE - fixed.s
+            if not stays:
                 _find_place(rows, j, fixed)
-                _set_out(gram, rows, j, fixed)
                 result = False
+            _set_out(gram, rows, j, fixed)
     return result
 
 
 @njit(cache=True, nogil=True)
-def _resize(gram, rows, margin, fixed, at, cap):
+def _resize(gram, rows, fixed, at, cap):
     for i in range(len(at)):
         j = at[i]
         rows.cap[j] = cap[i]
@@ -238,8 +241,6 @@ def _resize(gram, rows, margin, fixed, at, cap):
             _find_place(rows, j, fixed)
         elif rows.place[j] == MARGIN and not 0 <= amount <= cap[i]:
             rows.place[j] = REST if amount < 0 else ERROR
-        if rows.place[j] == MARGIN:
-            _enter(gram, margin, j, fixed.ridge)
         _set_out(gram, rows, j, fixed)
 
 
@@ -255,18 +256,12 @@ def _find_place(rows, j, fixed):
 
 @njit(cache=True, nogil=True)
 def _set_out(gram, rows, j, fixed):
-    """Where row j goes, now that its place or box has changed, and where f of it makes the next event."""
+    """Where row j goes, now that its place or box may have changed, and where f of it makes it enter the margin."""
     side, place, cap = rows.side[j], rows.place[j], rows.cap[j]
     is_inside = -_CLOSE * cap <= side * rows.a[j] <= (1 + _CLOSE) * cap
-    low, high = -np.inf, np.inf  # as if the side were +1
-    if place == ERROR:
-        # A row that is still on its way into the box cannot be on the margin.
-        high = 1.0 if is_inside else np.inf
-        low = -fixed.s if rows.label[j] == 0 else -np.inf
-    elif place == REST and side != 0:
-        low = 1.0 if is_inside else -np.inf
-    elif place == REST:
-        low, high = fixed.s, -fixed.s
+    # A row that is still on its way into the box cannot be on the margin.
+    low = 1.0 if place == REST and side != 0 and is_inside else -np.inf
+    high = 1.0 if place == ERROR and is_inside else np.inf
     rows.low[j], rows.high[j] = (low, high) if side >= 0 else (-high, -low)
     left = 0.0
     if place != MARGIN:
@@ -303,65 +298,79 @@ def _direction(rows, margin, fixed, constants):
     for r in range(len(rows.a)):
         balance -= rows.share[r] * (rows.f[r] + rows.pull[r])
         total -= rows.a[r] + rows.left[r]
-    # Forward, with L: the mean, a constant, and f.
-    u, v, w = np.empty(k), np.empty(k), np.empty(k)
+    # Forward, with R': the mean, a constant, and f.
+    factor = margin.factor
+    u, v, w = np.empty(k), np.ones(k), np.empty(k)
+    for i in range(k):
+        j = margin.members[i]
+        u[i], w[i] = rows.mean[j], rows.side[j] - rows.f[j] - rows.pull[j]
     mm, m1, oo = fixed.mean_of_mean, 1.0, 0.0
     for i in range(k):
-        j, row = margin.members[i], margin.factor[i]
-        x, y, z = rows.mean[j], 1.0, rows.side[j] - rows.f[j] - rows.pull[j]
-        for c in range(i):
-            x -= row[c] * u[c]
-            y -= row[c] * v[c]
-            z -= row[c] * w[c]
-        u[i], v[i], w[i] = x / row[i], y / row[i], z / row[i]
-        mm -= u[i] * u[i]
-        m1 -= u[i] * v[i]
-        oo -= v[i] * v[i]
-        balance -= u[i] * w[i]
-        total -= v[i] * w[i]
+        row = factor[i]
+        x, y, z = u[i] / row[i], v[i] / row[i], w[i] / row[i]
+        u[i], v[i], w[i] = x, y, z
+        for c in range(i + 1, k):
+            u[c] -= row[c] * x
+            v[c] -= row[c] * y
+            w[c] -= row[c] * z
+        mm -= x * x
+        m1 -= x * y
+        oo -= y * y
+        balance -= x * z
+        total -= y * z
     # The first two equations, a being eliminated.
     determinant = mm * oo - m1 * m1
     lift = (balance * oo - m1 * total) / determinant
     intercept = (mm * total - m1 * balance) / determinant
-    # Backward, with L'.
+    # Backward, with R.
     a = w - lift * u - intercept * v
     for i in range(k - 1, -1, -1):
-        row = margin.factor[i]
-        a[i] /= row[i]
-        for c in range(i):
-            a[c] -= row[c] * a[i]
+        a[i] = (a[i] - _dot(factor[i, i + 1 : k], a[i + 1 :])) / factor[i, i]
     return lift, intercept, a
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})  # or the sum would not be vectorised
+def _dot(x, y):
+    result = 0.0
+    for i in range(len(x)):
+        result += x[i] * y[i]
+    return result
 
 
 @njit(cache=True, nogil=True)
 def _enter(gram, margin, j, ridge):
-    """Row j comes to the margin: one more row of L."""
-    k = margin.number[0]
-    new, own = margin.factor[k], gram[j, j] + ridge
+    """Row j comes to the margin: one more column of R."""
+    k, factor = margin.number[0], margin.factor
+    new, own = np.empty(k), gram[j, j] + ridge
     for i in range(k):
-        value, row = gram[j, margin.members[i]], margin.factor[i]
-        for c in range(i):
-            value -= row[c] * new[c]
-        new[i] = value / row[i]
+        new[i] = gram[j, margin.members[i]]
+    for i in range(k):
+        row = factor[i]
+        new[i] /= row[i]
+        for c in range(i + 1, k):
+            new[c] -= row[c] * new[i]
         own -= new[i] * new[i]
-    new[k] = np.sqrt(max(own, 0.1 * ridge))
+        row[k] = new[i]
+    factor[k, k] = np.sqrt(max(own, 0.1 * ridge))
     margin.members[k] = j
     margin.number[0] += 1
 
 
 @njit(cache=True, nogil=True)
 def _leave(margin, position):
-    """A row leaves the margin: those of L below move up, and rotations of columns make a triangle of them again."""
+    """A row leaves the margin: the columns of R beyond move up, and rotations of rows make a triangle of it again."""
     k, factor = margin.number[0] - 1, margin.factor
     for i in range(position, k):
         margin.members[i] = margin.members[i + 1]
-        for c in range(i + 2):
-            factor[i, c] = factor[i + 1, c]
+    for c in range(k + 1):
+        for i in range(max(position, c - 1), k):
+            factor[c, i] = factor[c, i + 1]
     for c in range(position, k):
-        size = np.hypot(factor[c, c], factor[c, c + 1])
-        cosine, sine = factor[c, c] / size, factor[c, c + 1] / size
+        upper, lower = factor[c], factor[c + 1]
+        size = np.hypot(upper[c], lower[c])
+        cosine, sine = upper[c] / size, lower[c] / size
         for i in range(c, k):
-            left, right = factor[i, c], factor[i, c + 1]
-            factor[i, c] = cosine * left + sine * right
-            factor[i, c + 1] = cosine * right - sine * left
+            above, below = upper[i], lower[i]
+            upper[i] = cosine * above + sine * below
+            lower[i] = cosine * below - sine * above
     margin.number[0] = k
