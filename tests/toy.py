@@ -74,9 +74,10 @@ VARIANTS = {
         ANY,
     ),
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp, no balance": ({"balance": None}, CONVEX_BUT_FOR_THE_TIP),
     "incremental": ({"block_size": 7}, CONVEX_BUT_FOR_THE_TIP),
-    "incremental, path alone": ({"block_size": 7, "restart": np.inf}, CONVEX_BUT_FOR_THE_TIP),
-    "cccp, no balance": ({"balance": False}, CONVEX_BUT_FOR_THE_TIP),
+    "incremental, path alone": ({"block_size": 7, "restart": np.inf, "balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
 }
 
 

@@ -50,10 +50,12 @@ class State(Protocol):
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
 
-    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it.
+    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it. `takes_rows` says
+    whether it can go on from a state of other rows, with any number of columns.
     """
 
     losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]]
+    takes_rows: ClassVar[bool]
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""

@@ -1,115 +1,186 @@
 """BLS3VM: the concave-convex procedure for the ramp loss (Collobert, Sinz, Weston and Bottou 2006)."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, LabelledLoss, Ramp, UnlabelledLoss
 from s3vm.problem import Problem
-from s3vm.solvers.base import Column, State, in_step, needs, same_rows
-from s3vm.solvers.smo import Gram, solve
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers import smo
+from s3vm.solvers.base import Column, Expansion, State, in_step, needs, same_rows
+from s3vm.solvers.supervised import labelled_gram, means_to_hold, supervised
 
 __all__ = ["CCCP"]
 
-_TIGHTER = 0.1 ** np.arange(5)
+_MOST_STEPS = 10_000_000
+_TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 
 @dataclass(frozen=True)
 class CCCP:
-    """The concave-convex procedure: a row of convex problems whose solutions never raise the objective of Eq. 1.
+    """The concave-convex procedure: convex problems one after the other, whose solutions never raise Eq. 1.
 
-    An unlabelled row counts once as +1 and once as -1, each with the ramp ``H_1(y f) - H_s(y f)``. The second term is
-    concave: its tangent at the last solution takes its place, which moves the box of the row's dual coefficient. With
-    c the cost of one unlabelled row, and `side` the sign of the last ``f(x)``, or 0 where ``|f(x)| <= -s``, the box is
-    ``c (side - 1) <= a <= c (side + 1)``, and the row counts as +1 below ``c side``, as -1 above. That convex problem
-    is solved by SMO from where the last one ended, until no row changes its side.
+    An unlabelled row counts once as +1 and once as -1, each time with the ramp ``H_1(y f) - H_s(y f)``. The second term
+    is concave: its tangent at the last solution takes its place, which moves the box of the row's dual coefficient.
+    With c the cost of one unlabelled row, and `side` the sign of the last ``f(x)``, or 0 where ``|f(x)| <= -s``, it is
+    ``c (side - 1) <= a <= c (side + 1)``, and the row counts as +1 below ``c side``, as -1 above. Each problem is
+    solved by SMO from where the last one ended, until no row changes its side. The first solution is the supervised
+    one, its intercept moved so that it holds the balance.
 
     Parameters
     ----------
     max_iter : int, default 100
         Convex problems at most.
     tol : float, default 1e-3
-        How far the optimality conditions of a convex problem may be off, in units of f. Where the objective would
-        rise, it is solved more tightly.
-    balance : bool, default True
-        Whether the mean of f over the unlabelled rows is held at ``2 prior - 1``. Without it, one class may swallow
-        all of them.
+        By how much a solution may be off, in units of f (the gap of its optimality conditions). It is found more
+        exactly where the objective would rise otherwise.
+    balance : "supervised", "prior" or None, default "supervised"
+        The mean of f over the unlabelled rows that every solution holds. ``"supervised"`` is the mean of the supervised
+        solution, moved to the right class shares if these are given, or if there are few labels; ``"prior"`` is the
+        original's ``2 prior - 1``, which skewed classes suffer from. With None, one class may swallow all rows.
     """
 
     losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]] = (Hinge, Ramp)
+    takes_rows: ClassVar[bool] = False
 
     max_iter: int = 100
     tol: float = 1e-3
-    balance: bool = True
+    balance: Literal["supervised", "prior"] | None = "supervised"
 
     def __post_init__(self) -> None:
         if not isinstance(self.max_iter, int | np.integer) or isinstance(self.max_iter, bool) or self.max_iter < 1:
             raise ValueError(f"CCCP needs a whole number max_iter of at least 1; got max_iter={self.max_iter!r}")
-        if not (isinstance(self.tol, int | float) and 0 < self.tol < 1):
+        if not 0 < self.tol < 1:
             raise ValueError(f"CCCP needs tol between 0 and 1; got tol={self.tol!r}")
+        if self.balance not in ("supervised", "prior", None):
+            raise ValueError(f'CCCP needs balance "supervised", "prior" or None; got balance={self.balance!r}')
 
     def iterations(self, problem: Problem) -> int:
-        return self.max_iter if problem.uses_unlabelled else 1
+        return 1 + self.max_iter if problem.uses_unlabelled else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        return 1
+        n = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
+        at_once = min(backend.n_threads, problem.n_columns)
+        columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
+        return smo.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
 
     def longer(self, problem: Problem, done: int) -> "CCCP":
-        return replace(self, max_iter=done + self.iterations(problem))
+        return replace(self, max_iter=done + self.max_iter)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge,), (Ramp, Hat))
-        dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
-        centres = problem.everything() if problem.uses_unlabelled else problem.labelled
-        n_l, n = problem.n_labelled, centres.shape[0]
-        balance = self.balance and n > n_l
-        gram = Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype, slice(n_l, n) if balance else None)
-        before = same_rows(state, centres)
-        n_left = self.max_iter - (before.iteration if before is not None else 0)
-        flat = -problem.unlabelled_loss.s if isinstance(problem.unlabelled_loss, Ramp) else 0.0
+        rounds = _Rounds(self, problem, backend)
+        before = same_rows(state, rounds.centres)
+        yield from in_step(problem, rounds.centres, rounds.column, rounds.checked(before), backend.n_threads)
 
-        def reached(k: int, a: Array, f: Array, intercept: float, side: Array | None) -> Column:
-            weights, scores = a[:n].copy(), f[:n] + intercept
-            if balance:
-                weights[n_l:] += a[n] / (n - n_l)
-            objective = problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
-            return Column(weights, intercept, scores, objective, (a, f, side))
 
-        def column(k: int, before: Column | None) -> Iterator[Column]:
-            if before is None:
-                a = np.append(dual[:, k], np.zeros(gram.n - n_l))
-                before = reached(k, a, gram.times(np.arange(n_l), dual[:, k]), float(intercept[k]), None)
-                if n == n_l or problem.unlabelled_cost[k] == 0:
-                    yield before
-                # It does not hold the balance: the first solution that does is what others are measured by.
-                before = before._replace(objective=np.inf)
-            if n == n_l or problem.unlabelled_cost[k] == 0:
+class _Memory(NamedTuple):
+    """The coefficients of the rows and of their mean, what they give without intercept, and the problem they solve."""
+
+    a: Array
+    f: Array
+    boxes: Array
+
+
+class _Rounds:
+    """What the columns share: the kernel matrix, the supervised solutions, and the means that are held."""
+
+    def __init__(self, solver: CCCP, problem: Problem, backend: Backend) -> None:
+        self._solver, self._problem = solver, problem
+        self.centres = problem.everything() if problem.uses_unlabelled else problem.labelled
+        n_l, n = self._n_labelled, self._n = problem.n_labelled, int(self.centres.shape[0])
+        self._n_left = solver.iterations(problem) - 1
+        self._flat = -problem.unlabelled_loss.s if isinstance(problem.unlabelled_loss, Ramp) else 0.0
+        self._matters = (problem.unlabelled_cost > 0) & (n > n_l)
+        self._balanced = solver.balance is not None and n > n_l
+        mean_of = slice(n_l, n) if self._balanced else None
+        self._gram = smo.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
+        gram = labelled_gram(problem.kernel, problem.labelled)
+        dual, self._intercept = supervised(gram, problem.targets, problem.costs)
+        self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
+        self._start = np.column_stack([self._gram.times(np.arange(n_l), one) for one in dual.T])
+        self._held = 2 * problem.prior - 1
+        if self._balanced and solver.balance == "supervised":
+            self._held = means_to_hold(problem, self._start[n_l:n] + self._intercept)
+
+    def checked(self, before: Expansion | None) -> Expansion | None:
+        """The state to go on from, which must be one of this solver."""
+        if before is None:
+            return None
+        for column in before.columns:
+            if not isinstance(column.memory, _Memory) or len(column.memory.a) != self._gram.n:
+                raise ValueError(
+                    "CCCP goes on only from a run of its own that held a balance if this one does: "
+                    "set warm_start=False to start afresh"
+                )
+        self._n_left -= before.iteration - 1
+        return before
+
+    def column(self, k: int, before: Column | None) -> Iterator[Column]:
+        """The supervised solution, then those of the convex problems."""
+        if before is None:
+            before = self._reached(k, self._dual[:, k], self._start[:, k], self._intercept[k], np.empty(0))
+            yield before
+        else:  # perhaps of other costs
+            a, f, boxes = before.memory
+            before = self._reached(k, a, f, before.intercept, boxes)
+        for _ in range(self._n_left if self._matters[k] else 0):
+            boxes = self._boxes(k, before.scores[self._n_labelled :])
+            if np.array_equal(boxes, before.memory.boxes):
                 return
-            cost, y = problem.unlabelled_cost[k] / (n - n_l), problem.targets[:, k]
-            z = np.concatenate([y, np.ones(n - n_l), [2 * problem.prior[k] - 1] * balance])
-            of_labelled = problem.costs[:, k] * y
-            for _ in range(n_left):
-                r_u = before.scores[n_l:]
-                side = np.sign(r_u) * (np.abs(r_u) > flat)
-                a, f, last = before.memory
-                if last is not None and np.array_equal(side, last):
-                    return
-                lower = np.concatenate([np.minimum(0, of_labelled), cost * (side - 1), [-np.inf] * balance])
-                knee = np.concatenate([np.maximum(0, of_labelled), cost * side, [np.inf] * balance])
-                upper = np.concatenate([np.maximum(0, of_labelled), cost * (side + 1), [np.inf] * balance])
-                for tighter in _TIGHTER:
-                    a, f, b, *_ = solve(gram, z, lower, upper, knee=knee, start=(a, f), tol=self.tol * tighter)
-                    after = reached(k, a, f, float(z[n] - f[n]) if balance else b, side)
-                    if after.objective <= before.objective:
-                        break
-                else:
-                    return
-                before = after
-                yield after
+            after = self._solved(k, boxes, before)
+            if after is None:
+                return
+            before = after
+            yield before
 
-        yield from in_step(problem, centres, column, before, backend.n_threads)
+    def _solved(self, k: int, boxes: Array, before: Column) -> Column | None:
+        """The solution of a convex problem, exact enough for the objective not to rise; None if it would rise."""
+        a, f, _ = before.memory
+        z, lower, knee, upper = boxes
+        tol, max_steps = self._solver.tol, _MOST_STEPS
+        for _ in range(_TIGHTER):
+            a, f, intercept, gap, _ = smo.solve(
+                self._gram, z, lower, upper, knee=knee, start=(a, f), tol=tol, max_steps=max_steps
+            )
+            if gap >= self._solver.tol:
+                warnings.warn(
+                    f"CCCP: after {max_steps:,} steps the conditions of a convex problem were still off by {gap:.1e}: "
+                    "standardise the features, or lower C",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+            after = self._reached(k, a, f, intercept, boxes)
+            if after.objective <= before.objective:
+                return after
+            if gap >= tol:  # as exact as the precision allows
+                return None
+            tol, max_steps = tol / 10, _MOST_STEPS // 10
+        return None
+
+    def _boxes(self, k: int, r_u: Array) -> Array:
+        """``z``, lower ends, knees and upper ends: of labelled rows, of unlabelled ones, of their mean."""
+        side = np.sign(r_u) * (np.abs(r_u) > self._flat)
+        cost = self._problem.unlabelled_cost[k] / len(side)
+        y, c = self._problem.targets[:, k], self._problem.costs[:, k]
+        of_labelled = np.array([y, np.minimum(0, c * y), np.maximum(0, c * y), np.maximum(0, c * y)])
+        of_unlabelled = np.array([np.ones(len(side)), cost * (side - 1), cost * side, cost * (side + 1)])
+        of_mean = np.array([[self._held[k]], [-np.inf], [np.inf], [np.inf]])
+        return np.hstack([of_labelled, of_unlabelled, of_mean][: 2 + self._balanced])
+
+    def _reached(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
+        n_l, n = self._n_labelled, self._n
+        weights = a[:n].copy()
+        if self._balanced and self._matters[k]:
+            # The last variable is the mean of the unlabelled rows. What it lacks to the mean held is the intercept.
+            weights[n_l:] += a[n] / (n - n_l)
+            intercept = self._held[k] - f[n]
+        scores = f[:n] + intercept
+        objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
+        return Column(weights, float(intercept), scores, objective, _Memory(a, f, boxes))

@@ -1,10 +1,10 @@
 """ILS3VM: the solution of CCCP's problem, kept while rows come and leave (Gu, Yuan, Chen and Huang 2018)."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -18,7 +18,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import Column, Expansion, State, in_step, needs
 from s3vm.solvers.cccp import CCCP
 from s3vm.solvers.path import AWAY, MARGIN, Path, Point, side_of
-from s3vm.solvers.supervised import supervised
+from s3vm.solvers.supervised import means_to_hold, supervised
 from s3vm.sources import stack
 
 __all__ = ["Incremental"]
@@ -49,14 +49,18 @@ class Incremental:
     restart : float >= 0, default 0.02
         `CCCP` is tried at the end of a run if more than this share of the rows has come or left since it last was.
         With 0 it is tried whenever a row has; with infinity only if rounding makes the path lose its way.
+    balance : "supervised" or "prior", default "supervised"
+        The mean of f over the unlabelled rows that is held, as in `CCCP`.
     done : int, default 0
         The iterations of earlier runs, which `longer` sets.
     """
 
     losses: ClassVar[tuple[type[LabelledLoss], type[UnlabelledLoss]]] = (Hinge, Ramp)
+    takes_rows: ClassVar[bool] = True
 
     block_size: int = 50
     restart: float = 0.02
+    balance: Literal["supervised", "prior"] = "supervised"
     done: int = 0
 
     def __post_init__(self) -> None:
@@ -65,6 +69,8 @@ class Incremental:
             raise ValueError(f"Incremental needs a whole number block_size of at least 1; got block_size={size!r}")
         if not (isinstance(self.restart, int | float) and self.restart >= 0):
             raise ValueError(f"Incremental needs restart >= 0; got restart={self.restart!r}")
+        if self.balance not in ("supervised", "prior"):
+            raise ValueError(f'Incremental needs balance "supervised" or "prior"; got balance={self.balance!r}')
 
     def iterations(self, problem: Problem) -> int:
         n_unlabelled = problem.n_rows - problem.n_labelled if problem.uses_unlabelled else 0
@@ -72,14 +78,14 @@ class Incremental:
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         n_rows = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
-        return 8 * n_rows**2 + CCCP().memory(problem, backend)
+        return 8 * n_rows**2 + self._batch().memory(problem, backend)
 
     def longer(self, problem: Problem, done: int) -> "Incremental":
         return replace(self, done=done)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge,), (Ramp, Hat))
-        ground = _Ground(problem, _earlier(state, problem.kernel))
+        ground = _Ground(problem, _earlier(state, problem.kernel), self.balance)
 
         def along(k: int, before: Column | None) -> Iterator[Column]:
             return _along(ground, self.block_size, k, before)
@@ -91,7 +97,7 @@ class Incremental:
         most = self.restart * ground.n
         if last is None or all(column.memory.stale <= most for column in last.columns):
             return
-        *_, whole = CCCP().run(problem, backend)
+        whole = deque(self._batch().run(problem, backend), maxlen=1).pop()
         assert isinstance(whole, Expansion)
 
         def better(k: int, before: Column | None) -> Iterator[Column]:
@@ -99,6 +105,9 @@ class Incremental:
                 yield _better(ground, k, before, whole.columns[k])
 
         yield from in_step(problem, ground.centres, better, last, backend.n_threads)
+
+    def _batch(self) -> CCCP:
+        return CCCP(balance=self.balance)
 
 
 class _Matrix:
@@ -138,7 +147,7 @@ class _Ground:
     `known` is where each of these rows was in the earlier run, or -1 for one that was not.
     """
 
-    def __init__(self, problem: Problem, earlier: Expansion | None) -> None:
+    def __init__(self, problem: Problem, earlier: Expansion | None, balance: str) -> None:
         self.problem, self.earlier = problem, earlier
         self.centres = problem.everything() if problem.uses_unlabelled else problem.labelled
         self.n, self.n_l, self.n_l_before = self.centres.shape[0], problem.n_labelled, 0
@@ -160,6 +169,12 @@ class _Ground:
         self.mean = self.share[self.n_l :] @ gram[self.n_l :]
         loss = problem.unlabelled_loss
         self.s = loss.s if isinstance(loss, Ramp) else 0.0
+        # The supervised solutions, and the means to hold.
+        at = slice(0, self.n_l)
+        self.dual, self.intercept = supervised(gram[at, at], problem.targets, problem.costs)
+        self.target = 2 * problem.prior - 1
+        if balance == "supervised" and self.n > self.n_l:
+            self.target = means_to_hold(problem, gram[self.n_l : self.n, at] @ self.dual + self.intercept)
 
     def path(self, memory: _Memory, point: Point) -> Path:
         """A path from `point`, over all rows or, if the point is of these, over those of the problem."""
@@ -200,12 +215,12 @@ class _Ground:
 
     def supervised(self, k: int, memory: _Memory) -> Column:
         """Column k, if the unlabelled rows do not matter to it."""
-        n_l, problem = self.n_l, self.problem
-        dual, intercept = supervised(self.gram[:n_l, :n_l], problem.targets[:, [k]], problem.costs[:, [k]])
-        weights, f = np.append(dual[:, 0], np.zeros(self.n - n_l)), self.gram[: self.n, :n_l] @ dual[:, 0]
-        scores = f + intercept[0]
-        objective = problem.objective(k, float(weights @ f), scores[:n_l], scores[n_l:])
-        return Column(weights, float(intercept[0]), scores, objective, memory)
+        n, n_l = self.n, self.n_l
+        weights, f = np.append(self.dual[:, k], np.zeros(n - n_l)), self.gram[:n, :n_l] @ self.dual[:, k]
+        scores = f + self.intercept[k]
+        objective = self.problem.objective(k, float(weights @ f), scores[:n_l], scores[n_l:])
+        memory = memory._replace(label=memory.label[:n], cap=memory.cap[:n])
+        return Column(weights, float(self.intercept[k]), scores, objective, memory)
 
 
 def _along(ground: _Ground, block_size: int, k: int, before: Column | None) -> Iterator[Column]:
@@ -214,16 +229,16 @@ def _along(ground: _Ground, block_size: int, k: int, before: Column | None) -> I
     cost = problem.unlabelled_cost[k] / (n - n_l) if n > n_l else 0.0
     label, cap = np.zeros(len(ground.gram)), np.zeros(len(ground.gram))
     label[:n_l], cap[:n_l] = problem.targets[:, k], problem.costs[:, k]
-    memory = _Memory(ground.matrix, n_l, label, cap, float(2 * problem.prior[k] - 1), None, 0.0)
+    memory = _Memory(ground.matrix, n_l, label, cap, float(ground.target[k]), None, 0.0)
     if cost == 0:
         if before is None or not ground.is_same or not memory.agrees(before.memory):
-            yield ground.supervised(k, memory._replace(label=label[:n], cap=cap[:n]))
+            yield ground.supervised(k, memory)
         return
     if before is None or before.memory.point is None:
         point = ground.start(memory.target)
         memory = memory._replace(point=point, stale=float(n))
     else:
-        point = ground.carried(before, before.memory.point)
+        point = before.memory.point if ground.is_same else ground.carried(before, before.memory.point)
         was_there = (ground.known >= 0) & (before.memory.cap[ground.known] > 0)
         cap[n_l:n] = cost * was_there[n_l:n]
         n_changed = np.count_nonzero(ground.known[:n] < 0) + len(ground.known) - n
@@ -247,7 +262,7 @@ def _along(ground: _Ground, block_size: int, k: int, before: Column | None) -> I
 def _better(ground: _Ground, k: int, before: Column, whole: Column) -> Column:
     """The better solution: the one that was `before`, or the one of the `whole` problem by CCCP, made exact."""
     memory, n_l = before.memory, ground.n_l
-    a, lift = np.split(whole.memory[0], [ground.n])
+    a, lift = np.split(whole.memory.a, [ground.n])
     f = ground.matrix.values @ whole.weights + whole.intercept
     side = np.append(memory.label[:n_l], side_of(f[n_l:], ground.s))
     is_inside = (side * a > 0) & (side * a < memory.cap)

@@ -28,7 +28,7 @@ from s3vm._typing import Array
 __all__ = ["AWAY", "MARGIN", "Path", "Point", "side_of"]
 
 AWAY, REST, MARGIN, ERROR = -1, 0, 1, 2
-_RIDGE = 1e-9  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
+_RIDGE = 1e-10  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
 _FLAT = 1e-13  # a slope of f that is nothing but rounding
 _CLOSE = 1e-9  # how far off f or a coefficient may be and still count as there
 
@@ -123,6 +123,8 @@ def side_of(f: Array, s: float) -> Array:
 
 # From here on the path as compiled code. Its arguments are changed in place.
 
+_compiled = njit(cache=True, nogil=True, error_model="numpy")
+
 
 class _Fixed(NamedTuple):
     ridge: float
@@ -154,7 +156,7 @@ class _Margin(NamedTuple):
     factor: Array
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _settle(gram, rows, margin, fixed, constants, most):
     """Follows the path to its end; False if it has to stop before, for want of room on the margin or of patience."""
     n, ridge = len(rows.a), fixed.ridge
@@ -209,7 +211,7 @@ def _settle(gram, rows, margin, fixed, constants, most):
     return False
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _all_belong(gram, rows, fixed):
     """Whether all rows, having arrived, are where they belong. Those that are not set out again."""
     result = True
@@ -229,7 +231,7 @@ def _all_belong(gram, rows, fixed):
     return result
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _resize(gram, rows, fixed, at, cap):
     for i in range(len(at)):
         j = at[i]
@@ -244,7 +246,7 @@ def _resize(gram, rows, fixed, at, cap):
         _set_out(gram, rows, j, fixed)
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _find_place(rows, j, fixed):
     """Row j goes where f says."""
     f, side = rows.f[j], rows.label[j]
@@ -254,7 +256,7 @@ def _find_place(rows, j, fixed):
     rows.place[j] = ERROR if side * f < abs(side) else REST
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _set_out(gram, rows, j, fixed):
     """Where row j goes, now that its place or box may have changed, and where f of it makes it enter the margin."""
     side, place, cap = rows.side[j], rows.place[j], rows.cap[j]
@@ -275,7 +277,7 @@ def _set_out(gram, rows, j, fixed):
             rows.pull[r] += change * row[r]
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _add_rows(gram, at, values, ridge, out):
     """Adds ``sum_i values_i K[at_i]`` to `out`, where K is `gram` with a ridge."""
     for i in range(len(at)):
@@ -285,7 +287,7 @@ def _add_rows(gram, at, values, ridge, out):
         out[at[i]] += ridge * value
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _direction(rows, margin, fixed, constants):
     """What the coefficient of the mean, the intercept and the margin's coefficients a do while all go their ways:
 
@@ -337,7 +339,7 @@ def _dot(x, y):
     return result
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _enter(gram, margin, j, ridge):
     """Row j comes to the margin: one more column of R."""
     k, factor = margin.number[0], margin.factor
@@ -356,7 +358,7 @@ def _enter(gram, margin, j, ridge):
     margin.number[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@_compiled
 def _leave(margin, position):
     """A row leaves the margin: the columns of R beyond move up, and rotations of rows make a triangle of it again."""
     k, factor = margin.number[0] - 1, margin.factor

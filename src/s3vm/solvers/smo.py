@@ -16,17 +16,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
+from scipy import sparse
 
 from s3vm._typing import Array, Rows
+from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
-__all__ = ["Gram", "Solution", "feasible", "solve"]
+__all__ = ["Gram", "Solution", "feasible", "memory", "solve"]
 
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _CHUNK = 128  # rows that are searched again for the one that was best
 _PART = 1024  # rows that are solved for together where the whole matrix is too large
 _FLATTEST = 1e-12  # curvature of a pair; two equal rows have none
 _PATIENCE = 1000  # steps between two looks at what can be left out
+
+
+def memory(rows: Rows, n: int, backend: Backend, at_once: int) -> int:
+    """About how many bytes the `Gram` of `n` rows like these takes, with `at_once` problems being solved on it."""
+    a_row = 12 * rows.nnz / rows.shape[0] if sparse.issparse(rows) else 8 * rows.shape[1]
+    rows_and_variables = n * (4 * a_row + 25 * 8 * at_once)
+    panels, a_value = 2 * 8 * _PANEL * n, backend.dtype.itemsize
+    if _is_whole(n + 1, backend.cache_bytes, backend.dtype):
+        return int(rows_and_variables + a_value * n**2 + max(panels, at_once * a_value * (n // 2) ** 2))
+    return int(rows_and_variables + at_once * (panels + a_value * _PART**2))
 
 
 class Gram:
@@ -56,62 +68,63 @@ class Gram:
         self.n = n_rows + (mean_of is not None)
         self.whole: Array | None = None
         self.mean: Array | None = None
-        if self.n <= _PART or self.n**2 * self.dtype.itemsize <= n_bytes:
+        if _is_whole(self.n, n_bytes, self.dtype):
             self.whole = np.empty((self.n, self.n), self.dtype)
             self._fill(self.whole[:n_rows, :n_rows], self._everyone)
             if mean_of is not None:
-                mean = self.whole[:n_rows][mean_of, :n_rows].mean(axis=0, dtype=np.float64)
-                self.whole[n_rows, :n_rows] = self.whole[:n_rows, n_rows] = mean
-                self.whole[n_rows, n_rows] = mean[mean_of].mean()
+                mean = self.whole[:n_rows, :n_rows][mean_of].mean(axis=0, dtype=np.float64)
+                self.whole[n_rows] = self.whole[:, n_rows] = np.append(mean, mean[mean_of].mean())
             self.diagonal = np.diag(self.whole).astype(np.float64)
-        else:
-            self.diagonal = np.empty(self.n)
-            for part in _panels(n_rows):
-                self.diagonal[part] = np.diag(kernel.gram(self._rows[part], self._rows[part]))
-            if mean_of is not None:
-                of_mean = self._everyone[mean_of]
-                mean = self._sum(of_mean, np.full(len(of_mean), 1 / len(of_mean)))
-                self.mean = np.append(mean, mean[mean_of].mean())
-                self.diagonal[n_rows] = self.mean[n_rows]
-        if not np.isfinite(self.diagonal).all() or (self.whole is not None and not np.isfinite(self.whole).all()):
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
+            return
+        self.diagonal = np.empty(self.n)
+        for part in _panels(n_rows):
+            self.diagonal[part] = np.diag(self._values(self._rows[part], self._rows[part]))
+        if mean_of is not None:
+            of_mean = self._everyone[mean_of]
+            mean = self._sum(of_mean, np.full(len(of_mean), 1 / len(of_mean)))
+            self.mean = np.append(mean, mean[mean_of].mean())
+            self.diagonal[n_rows] = self.mean[n_rows]
 
     def part(self, at: Array) -> Array:
-        """The kernel matrix of the variables `at`, as a copy."""
+        """The kernel matrix of the variables `at`, in ascending order, as a copy."""
         if self.whole is not None:
-            return self.whole[np.ix_(at, at)]
+            return _picked(self.whole, at)
         result = np.empty((len(at), len(at)), self.dtype)
-        real = at < len(self._everyone)
-        n_real = int(real.sum())  # the mean, if it is there, is the last
-        self._fill(result[:n_real, :n_real], at[:n_real])
-        if self.mean is not None and n_real < len(at):
+        n_rows = np.count_nonzero(at < len(self._everyone))
+        self._fill(result[:n_rows, :n_rows], at[:n_rows])
+        if self.mean is not None and n_rows < len(at):  # at its end, as `at` ascends
             result[-1] = result[:, -1] = self.mean[at]
         return result
 
     def times(self, at: Array, values: Array) -> Array:
-        """``sum_i values_i K[at_i, :]``, in float64."""
+        """``sum_i values_i K[at_i]``, in float64."""
         if self.whole is not None:
             result = np.zeros(self.n)
             _add_rows(self.whole, at, values, result)
             return result
         if self.mean is None:
             return self._sum(at, values)
-        n_rows = len(self._everyone)
-        real = at < n_rows
+        real = at < len(self._everyone)
         result = np.append(self._sum(at[real], values[real]), self.mean[at[real]] @ values[real])
         return result + self.mean * values[~real].sum()
+
+    def _values(self, rows: Rows, others: Rows) -> Array:
+        values = self._kernel.gram(rows, others)
+        if not np.isfinite(values.astype(self.dtype, copy=False)).all():
+            raise ValueError("the kernel of the rows is not finite: standardise the features")
+        return values
 
     def _fill(self, out: Array, at: Array) -> None:
         """The kernel matrix of the rows `at`: one triangle, and its mirror image."""
         rows = self._rows[at]
         for part in _panels(len(at)):
-            out[part, part.start :] = self._kernel.gram(rows[part], rows[part.start :])
+            out[part, part.start :] = self._values(rows[part], rows[part.start :])
             out[part.start :, part] = out[part, part.start :].T
 
     def _sum(self, at: Array, values: Array) -> Array:
         result = np.zeros(len(self._everyone))
         for part in _panels(len(at)):
-            result += values[part] @ self._kernel.gram(self._rows[at[part]], self._rows)
+            result += values[part] @ self._values(self._rows[at[part]], self._rows)
         return result
 
 
@@ -155,6 +168,8 @@ def solve(
     tol : float, default 1e-3
         The gap at which to stop.
     max_steps : int, default 10_000_000
+        If they are not enough, the gap of the solution says so. In float32 it cannot fall far below 1e-7 times the
+        largest coefficient.
     """
     box = (np.ascontiguousarray(one, dtype=np.float64) for one in (z, lower, upper if knee is None else knee, upper))
     all_of_it = _Variables(*_start(gram, lower, upper, start), gram.diagonal, *box)
@@ -259,11 +274,21 @@ def _solve_part(gram: Gram, at: Array, all_of_it: _Variables, tol: float, max_st
         all_of_it.a[at] = part.a
         left = np.flatnonzero(part.take_part())
         if 0 < len(left) <= len(at) // 2:
-            K, at, part = K[np.ix_(left, left)], at[left], part.some(left)
+            K, at, part = _picked(K, left), at[left], part.some(left)
     change = all_of_it.a - before
     moved = np.flatnonzero(change)
     all_of_it.f[:] += gram.times(moved, change[moved])
     return n_steps
+
+
+def _picked(K: Array, at: Array) -> Array:
+    result = np.empty((len(at), len(at)), K.dtype)
+    _pick(K, at, result)
+    return result
+
+
+def _is_whole(n: int, n_bytes: int, dtype: np.dtype[Any]) -> bool:
+    return n <= _PART or n**2 * dtype.itemsize <= n_bytes
 
 
 def _panels(n: int) -> list[slice]:
@@ -369,6 +394,15 @@ def _partner(f, Ki, diagonal, own, down, highest):
 def _promise(gain, curvature):
     gain, curvature = _larger(gain, 0.0), _larger(curvature, _FLATTEST)
     return gain * gain / curvature
+
+
+@_compiled
+def _pick(K, at, out):
+    """``out = K[at][:, at]``."""
+    for i in range(len(at)):
+        row = K[at[i]]
+        for j in range(len(at)):
+            out[i, j] = row[at[j]]
 
 
 @_compiled

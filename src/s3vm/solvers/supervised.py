@@ -5,10 +5,12 @@ from sklearn.svm import SVC
 
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
+from s3vm.problem import Problem
 
-__all__ = ["labelled_gram", "supervised"]
+__all__ = ["labelled_gram", "means_to_hold", "supervised"]
 
 _MOST_BYTES = 2 << 30
+_FEW_LABELS = 40
 
 
 def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
@@ -48,3 +50,33 @@ def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]
         dual[at[svc.support_], k] = svc.dual_coef_[0]
         intercept[k] = svc.intercept_[0]
     return dual, intercept
+
+
+def means_to_hold(problem: Problem, start: Array) -> Array:
+    """The mean output over unlabelled rows that each column should keep; `start` has the supervised scores there.
+
+    It is the mean of the supervised solution. If the class shares are known, that solution is shifted first so that
+    its shares are these; if there are few labels, so that they are within a standard error of the labelled ones.
+    """
+    means = start.mean(axis=0)
+    for k in range(problem.n_columns):
+        n_labelled = int(np.count_nonzero(problem.costs[:, k]))
+        share, error = problem.prior[k], 0.0
+        if not problem.prior_is_known:
+            if n_labelled >= _FEW_LABELS or problem.n_models > 1:
+                continue
+            share = (share * n_labelled + 0.5) / (n_labelled + 1)
+            error = np.sqrt(share * (1 - share) / n_labelled)
+        means[k] += _shift_to_share(start[:, k], share - error, share + error)
+    return means
+
+
+def _shift_to_share(scores: Array, low: float, high: float) -> float:
+    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
+    share = float(np.mean(scores > 0))
+    if low <= share <= high:
+        return 0.0
+    values = np.unique(scores)
+    cuts = np.concatenate([values[:1] - 1e-6, (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+    shares = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
+    return float(-cuts[np.argmin(np.abs(shares - (low if share < low else high)))])

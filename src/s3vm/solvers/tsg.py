@@ -14,11 +14,11 @@ from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.base import State
 from s3vm.solvers.steps import Step, step
+from s3vm.solvers.supervised import means_to_hold
 
 __all__ = ["TSG"]
 
 _FEWEST_FEATURES = 64
-_FEW_LABELS = 40
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class TSG:
     """
 
     losses: ClassVar = (SmoothHinge, Exponential)
+    takes_rows: ClassVar[bool] = False
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -194,32 +195,5 @@ class TSG:
         return self.span == "rows"
 
     def target(self, problem: Problem, start: Array) -> Array:
-        """The mean output over the reference sample that each column holds; `start` has the supervised scores there.
-
-        It is the mean of the supervised solution. If the class shares are known, that solution is shifted first so that
-        its shares are these; if there are few labels, so that they are within a standard error of the labelled ones.
-        """
-        if not self.anchor:
-            return 2 * problem.prior - 1
-        means = start.mean(axis=0)
-        for k in range(problem.n_columns):
-            n_labelled = int(np.count_nonzero(problem.costs[:, k]))
-            share, error = problem.prior[k], 0.0
-            if not problem.prior_is_known:
-                if n_labelled >= _FEW_LABELS or problem.n_models > 1:
-                    continue
-                share = (share * n_labelled + 0.5) / (n_labelled + 1)
-                error = np.sqrt(share * (1 - share) / n_labelled)
-            means[k] += _shift_to_share(start[:, k], share - error, share + error)
-        return means
-
-
-def _shift_to_share(scores: Array, low: float, high: float) -> float:
-    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
-    share = float(np.mean(scores > 0))
-    if low <= share <= high:
-        return 0.0
-    values = np.unique(scores)
-    cuts = np.concatenate([values[:1] - 1e-6, (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
-    shares = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
-    return float(-cuts[np.argmin(np.abs(shares - (low if share < low else high)))])
+        """The mean output over the reference sample that each column holds; `start` has the supervised scores there."""
+        return means_to_hold(problem, start) if self.anchor else 2 * problem.prior - 1
