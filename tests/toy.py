@@ -82,6 +82,8 @@ VARIANTS = {
     "newton, landmarks": ({"n_landmarks": 20}, SMOOTH),
     "newton, conjugate gradients": ({"max_factor": 10}, SMOOTH),
     "light": ({"first": 1e-2}, (("hinge", ("hat",)),)),
+    "incremental": ({"block_size": 7}, CONVEX_BUT_FOR_THE_TIP),
+    "incremental, path alone": ({"block_size": 7, "restart": np.inf, "balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
 }
 
 

@@ -16,13 +16,14 @@ from s3vm._typing import Array
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.kernels import Gamma, Kernel, kernel
-from s3vm.labels import split_labels
+from s3vm.labels import as_column, split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.model_selection import distinct_rows, stratified_folds
 from s3vm.models import Model, winners
 from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, choose
+from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
@@ -40,18 +41,19 @@ _LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
 class _Start(NamedTuple):
-    """What a fit leaves for its continuation."""
+    """What a fit leaves for its continuation; the rows too, if others are to follow them."""
 
     state: State
     lasting: tuple[Any, ...]
     n_folds: int
     C: float
+    seen: Seen | None
 
 
 class _Training(NamedTuple):
     """What `transduction_` needs: the rows, which of them are labelled and how, and a copy that shows changes."""
 
-    X: Any
+    seen: Seen
     at: Array
     codes: Array
     kept: Any
@@ -201,13 +203,41 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         sample_weight : array of shape (n_rows,) or None, default None
             Factors on C a row; those of unlabelled rows are not used.
         """
+        before = self._before() if self.warm_start else None
+        return self._learn(self._rows(X, y, sample_weight, reset=before is None), before)
+
+    @available_if(lambda self: _takes_rows(self))
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "S3VMClassifier":
+        """Learn from more rows, labelled or not, beside all that were given before.
+
+        It goes on from the solution without them, which `solver="incremental"` can. The first call is a `fit`, which
+        settles the classes, the kernel's width and C. All rows are kept, and the solver keeps their kernel matrix.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`. Later calls may have unlabelled rows only, or labelled ones.
+        classes : array or None, default None
+            All labels that will come, each of which the first call must have. None takes those of the first call.
+        """
+        before, first = self._before(), not hasattr(self, "model_")
+        seen = self._rows(X, y, sample_weight, reset=first)
+        return self._learn(seen if first else self._seen().and_then(seen), before, classes, keep_rows=True)
+
+    @available_if(lambda self: _takes_rows(self))
+    def forget(self, rows: Any) -> "S3VMClassifier":
+        """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
+        check_is_fitted(self)
+        return self._learn(self._seen().without(rows), self._before(), keep_rows=True)
+
+    def _learn(
+        self, seen: Seen, before: _Start | None, expected: Any = None, keep_rows: bool = False
+    ) -> "S3VMClassifier":
+        """Trains on all rows `seen`, going on from what was `before`."""
         chosen = solver(self.solver)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
-        before = self._before()
-        X = self._checked(X, reset=before is None)
+        X, y, weight = seen
         labelled, labels = split_labels(y, self.unlabeled)
-        check_consistent_length(X, labelled)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counts = weight[labelled] > 0
         at, unlabelled = np.flatnonzero(labelled)[counts], np.flatnonzero(~labelled)
         classes, all_codes = np.unique(labels[counts], return_inverse=True)
@@ -217,13 +247,18 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
                 f"{classes.tolist()}; label some rows of another class, and give them weights above 0"
             )
+        if expected is not None and not np.array_equal(classes, np.unique(expected)):
+            raise ValueError(f"labelled rows of each class are needed: of {expected}, there are {classes.tolist()}")
         if before is not None and not np.array_equal(classes, self.classes_):
-            raise ValueError("warm_start goes on with the same classes only; set warm_start=False to start afresh")
+            raise ValueError(
+                f"training goes on with the same classes only, {self.classes_.tolist()}, and these are "
+                f"{classes.tolist()}; set warm_start=False, or call fit with all rows, to start afresh"
+            )
         if len(unlabelled) == 0:
             warnings.warn(
                 "no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with "
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
-                stacklevel=2,
+                stacklevel=3,
             )
         factor = class_factors(self.class_weight, classes, codes)
         rows, codes, weight_l = distinct_rows(ArraySource(X, at, self.dtype).take(slice(None)), codes, weight[at])
@@ -236,7 +271,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
         weights = self._weights(len(codes), len(unlabelled))
-        left_out = self._left_out(codes, before.n_folds if before else _FOLDS, seed)
+        left_out = self._left_out(codes, before.n_folds if before and not chosen.takes_rows else _FOLDS, seed)
         priors = self._priors(classes, codes, weight_l, left_out)
         problem = Problem(
             labelled=rows,
@@ -265,8 +300,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             history = {name: np.concatenate([old, new.get(name, [])]) for name, old in self.history_.items()}
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
         self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
-        self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C) if self.warm_start else None
-        self._training = _Training(X, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
+        self._start = None
+        if self.warm_start or keep_rows:
+            rest = self._lasting(), left_out.shape[1] - 1, C, seen if keep_rows else None
+            self._start = _Start(state.detached(), *rest)
+        self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
         self._transduction = None
         self._warn_of_collapse(source, codes, weight_l)
         return self
@@ -331,7 +369,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
                 "that were trained on and will be too sure, and the weight of unlabelled rows cannot be chosen. "
                 "Label another row of that class",
-                stacklevel=3,
+                stacklevel=4,
             )
             return nothing
         return np.hstack([nothing, folds[:, None] == np.arange(folds.max() + 1)])
@@ -349,18 +387,36 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "
                 f"{self.classes_.tolist()[code]!r}, where {expected[code]:.0%} were expected. Lower unlabeled_weight, "
                 "give class_prior, or let the solver balance the classes",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _before(self) -> "_Start | None":
-        """What an earlier fit left to go on from, if that is wanted."""
-        start = getattr(self, "_start", None) if self.warm_start else None
+        """What an earlier fit left to go on from."""
+        start = getattr(self, "_start", None)
         if start is not None and start.lasting != self._lasting():
             raise ValueError(
-                "warm_start goes on with the same kernel, gamma, C, dtype, probability and random_state; "
-                "set warm_start=False to start afresh"
+                "training goes on with the same kernel, gamma, C, dtype, probability and random_state; "
+                "set warm_start=False, or call fit with all rows, to start afresh"
             )
         return start
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Seen:
+        """Rows with their labels and weights, of one length."""
+        backends.backend(self.backend, self.dtype)  # a dtype that is not known cannot be checked against
+        X, y = self._checked(X, reset=reset), as_column(y)
+        check_consistent_length(X, y)
+        return Seen(X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+
+    def _seen(self) -> Seen:
+        """All rows that were given before, which must be as they were."""
+        if self._start is not None and self._start.seen is not None:
+            return self._start.seen
+        if not hasattr(self, "_training"):
+            raise AttributeError("this needs the training rows, which a copied or loaded model has not kept")
+        seen, *_, kept = self._training
+        if (seen.X[:_KEPT] != kept).sum() > 0:
+            raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
+        return seen
 
     def _lasting(self) -> tuple[Any, ...]:
         """The settings that cannot change between a fit and its continuation."""
@@ -412,13 +468,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self._transduction is None:
-            if not hasattr(self, "_training"):
-                raise AttributeError(
-                    "transduction_ needs the training rows, which a copied or loaded model has not kept"
-                )
-            X, at, codes, kept = self._training
-            if (X[:_KEPT] != kept).sum() > 0:
-                raise ValueError("the rows given to fit have been changed since: predict the rows you want instead")
+            X, at, codes = self._seen().X, self._training.at, self._training.codes
             result = np.empty(X.shape[0], dtype=np.intp)
             result[at] = codes
             rest = np.setdiff1d(np.arange(X.shape[0]), at, assume_unique=True)
@@ -466,6 +516,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _takes_rows(estimator: S3VMClassifier) -> bool:
+    if not solver(estimator.solver).takes_rows:
+        raise AttributeError('rows can come and leave only with a solver that keeps up: solver="incremental"')
+    return True
 
 
 def _has_probability(estimator: S3VMClassifier) -> bool:

@@ -8,7 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from s3vm._typing import Array
 
-__all__ = ["split_labels"]
+__all__ = ["as_column", "split_labels"]
 
 
 def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
@@ -18,12 +18,7 @@ def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
     array of strings the mark -1 is ``"-1"``, since that is what NumPy makes of it. What is left must be class labels of
     one kind; a ValueError says what is wrong with them and what to do.
     """
-    if y is None:
-        raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
-    # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
-    y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
-    if y.dtype.kind == "T":
-        y = y.astype(object)
+    y = as_column(y)
     missing = _missing(y)
     if unlabeled is None:
         labelled = ~missing
@@ -48,6 +43,15 @@ def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
             "unlabelled rows with NaN"
         )
     return labelled, labels
+
+
+def as_column(y: Any) -> Array:
+    """Labels as an array of one dimension."""
+    if y is None:
+        raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
+    # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
+    y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
+    return y.astype(object) if y.dtype.kind == "T" else y
 
 
 def _missing(y: Array) -> Array:

@@ -49,7 +49,7 @@ def train(
             raise
         warnings.warn(
             f"interrupted after {state.iteration} of {solver.iterations(problem)} iterations; the model so far is kept",
-            stacklevel=3,
+            stacklevel=4,
         )
     finally:
         progress.close()

@@ -3,14 +3,28 @@
 from s3vm._registry import lookup
 from s3vm.solvers.base import Solver, State
 from s3vm.solvers.cccp import CCCP
+from s3vm.solvers.incremental import Incremental
 from s3vm.solvers.light import Light
 from s3vm.solvers.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
 from s3vm.solvers.tsg import TSG
 
-__all__ = ["CCCP", "SOLVERS", "TSG", "Constant", "Decaying", "Light", "Newton", "Solver", "State", "Theorem", "solver"]
+__all__ = [
+    "CCCP",
+    "SOLVERS",
+    "TSG",
+    "Constant",
+    "Decaying",
+    "Incremental",
+    "Light",
+    "Newton",
+    "Solver",
+    "State",
+    "Theorem",
+    "solver",
+]
 
-SOLVERS: dict[str, type] = {"tsg": TSG, "cccp": CCCP, "light": Light, "newton": Newton}
+SOLVERS: dict[str, type] = {"tsg": TSG, "cccp": CCCP, "light": Light, "newton": Newton, "incremental": Incremental}
 
 
 def solver(spec: str | Solver) -> Solver:

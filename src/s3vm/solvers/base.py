@@ -56,10 +56,12 @@ class State(Protocol):
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
 
-    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it.
+    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it. `takes_rows` says
+    whether it can go on from a state of other rows, with any number of columns.
     """
 
     losses: ClassVar[Losses]
+    takes_rows: ClassVar[bool]
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
@@ -173,9 +175,11 @@ def in_step(
 ) -> Iterator[Expansion]:
     """Runs the generators ``column(k, before)`` of all columns side by side, a state for each round.
 
-    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column.
+    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column;
+    it is None for a column that the state has not.
     """
-    columns: list[Column | None] = list(state.columns) if state is not None else [None] * problem.n_columns
+    known = list(state.columns) if state is not None else []
+    columns: list[Column | None] = [*known, *[None] * problem.n_columns][: problem.n_columns]
     running = [column(k, before) for k, before in enumerate(columns)]
     iteration = state.iteration if state is not None else 0
     n_l = problem.n_labelled

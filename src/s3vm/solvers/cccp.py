@@ -48,6 +48,7 @@ class CCCP:
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
+    takes_rows: ClassVar[bool] = False
 
     max_iter: int = 100
     tol: float = 1e-3

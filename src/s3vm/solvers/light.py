@@ -44,6 +44,7 @@ class Light:
     """
 
     losses: ClassVar[Losses] = (Hinge, Hat)
+    takes_rows: ClassVar[bool] = False
 
     growth: float = 1.5
     first: float = 1e-5

@@ -75,6 +75,7 @@ class Newton:
     """
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
+    takes_rows: ClassVar[bool] = False
 
     max_iter: int = 300
     tol: float = 1e-5

@@ -77,6 +77,7 @@ class TSG:
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
+    takes_rows: ClassVar[bool] = False
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None

@@ -1,0 +1,33 @@
+"""The rows that an estimator has been given, in the order in which they came."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from s3vm._typing import Array
+from s3vm.sources import stack
+
+__all__ = ["Seen"]
+
+
+class Seen(NamedTuple):
+    """Rows, their labels or marks, and their weights."""
+
+    X: Any
+    y: Array
+    weight: Array
+
+    def and_then(self, later: "Seen") -> "Seen":
+        """These rows, then those that came later."""
+        X = later.X
+        if sparse.issparse(X) != sparse.issparse(self.X):
+            X = X.toarray() if sparse.issparse(X) else sparse.csr_array(X)
+        # As objects: NumPy would make text of numbers, or numbers of the kind that holds a mark.
+        y = np.concatenate([self.y.astype(object), later.y.astype(object)])
+        return Seen(stack([self.X, X]), y, np.concatenate([self.weight, later.weight]))
+
+    def without(self, rows: Any) -> "Seen":
+        """These rows but those of the given numbers."""
+        kept = np.delete(np.arange(len(self.y)), rows)
+        return Seen(self.X[kept], self.y[kept], self.weight[kept])
