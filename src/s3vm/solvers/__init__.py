@@ -2,12 +2,14 @@
 
 from s3vm._registry import lookup
 from s3vm.solvers.base import Solver, State
+from s3vm.solvers.bgs import BGS
+from s3vm.solvers.frs import FRS
 from s3vm.solvers.steps import Constant, Decaying, Theorem
 from s3vm.solvers.tsg import TSG
 
-__all__ = ["SOLVERS", "TSG", "Constant", "Decaying", "Solver", "State", "Theorem", "solver"]
+__all__ = ["BGS", "FRS", "SOLVERS", "TSG", "Constant", "Decaying", "Solver", "State", "Theorem", "solver"]
 
-SOLVERS: dict[str, type] = {"tsg": TSG}
+SOLVERS: dict[str, type] = {"tsg": TSG, "frs": FRS, "bgs": BGS}
 
 
 def solver(spec: str | Solver) -> Solver:

@@ -14,10 +14,10 @@ from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.base import State
 from s3vm.solvers.steps import Step, step
+from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole, shift_to_share
 
 __all__ = ["TSG"]
 
-_FEWEST_FEATURES = 64
 _FEW_LABELS = 40
 
 
@@ -81,7 +81,7 @@ class TSG:
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
     batch_size: int = 64
-    n_features: int | Literal["sqrt"] = 512
+    n_features: FeatureCount = 512
     step: str | Step = "decaying"
     anchor: bool = True
     exact_labelled: bool = True
@@ -100,10 +100,7 @@ class TSG:
     def __post_init__(self) -> None:
         whole = ["batch_size", "max_features", "max_rows", "n_reference", "look_ahead"]
         whole += ["max_iter"] * (self.max_iter != "auto") + ["n_features"] * (self.n_features != "sqrt")
-        for name in whole:
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"TSG needs a whole number {name} of at least 1; got {name}={value!r}")
+        check_whole(self, *whole)
         if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
             raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
         for name in ("ramp", "growth"):
@@ -178,14 +175,11 @@ class TSG:
 
     def block_size(self, problem: Problem) -> int:
         """The number m of features in a block."""
-        if self.n_features == "sqrt":
-            return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
-        return self.n_features
+        return block_size(self.n_features, problem)
 
     def balanced(self, problem: Problem) -> Array:
         """Which columns hold their mean output: those that the unlabelled rows matter to."""
-        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
-        return np.asarray(matters * bool(self.balance), dtype=bool)
+        return balanced(problem, self.balance)
 
     def spans_rows(self, n_unlabelled: int) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""
@@ -210,16 +204,6 @@ class TSG:
                     continue
                 share = (share * n_labelled + 0.5) / (n_labelled + 1)
                 error = np.sqrt(share * (1 - share) / n_labelled)
-            means[k] += _shift_to_share(start[:, k], share - error, share + error)
+            means[k] += shift_to_share(start[:, k], share - error, share + error)
         return means
 
-
-def _shift_to_share(scores: Array, low: float, high: float) -> float:
-    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
-    share = float(np.mean(scores > 0))
-    if low <= share <= high:
-        return 0.0
-    values = np.unique(scores)
-    cuts = np.concatenate([values[:1] - 1e-6, (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
-    shares = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
-    return float(-cuts[np.argmin(np.abs(shares - (low if share < low else high)))])
