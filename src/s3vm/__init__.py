@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
-    from s3vm.solvers import CCCP, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
+    from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BGS",
     "CCCP",
+    "FRS",
     "RBF",
     "TSG",
     "Constant",
@@ -44,7 +46,7 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
-    "solvers": ["CCCP", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
+    "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
 

@@ -2,7 +2,9 @@
 
 from s3vm._registry import lookup
 from s3vm.solvers.base import Solver, State
+from s3vm.solvers.bgs import BGS
 from s3vm.solvers.cccp import CCCP
+from s3vm.solvers.frs import FRS
 from s3vm.solvers.incremental import Incremental
 from s3vm.solvers.light import Light
 from s3vm.solvers.newton import Newton
@@ -10,7 +12,9 @@ from s3vm.solvers.steps import Constant, Decaying, Theorem
 from s3vm.solvers.tsg import TSG
 
 __all__ = [
+    "BGS",
     "CCCP",
+    "FRS",
     "SOLVERS",
     "TSG",
     "Constant",
@@ -24,7 +28,15 @@ __all__ = [
     "solver",
 ]
 
-SOLVERS: dict[str, type] = {"tsg": TSG, "cccp": CCCP, "light": Light, "newton": Newton, "incremental": Incremental}
+SOLVERS: dict[str, type] = {
+    "tsg": TSG,
+    "frs": FRS,
+    "bgs": BGS,
+    "cccp": CCCP,
+    "light": Light,
+    "newton": Newton,
+    "incremental": Incremental,
+}
 
 
 def solver(spec: str | Solver) -> Solver:

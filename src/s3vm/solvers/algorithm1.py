@@ -16,6 +16,7 @@ from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
+from s3vm.solvers.stochastic import grown, labelled_slope, stiffness, unlabelled_slope
 from s3vm.sources import stack
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
     n_iterations = solver.iterations(problem)
     m = state.coefficients.shape[1] if isinstance(state, _State) else solver.block_size(problem)
     features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
-    steps, curvature = step(solver.step), problem.labelled_loss.curvature
-    stiffness = max(0.1, curvature) * problem.costs.sum(axis=0)
+    steps, stiff = step(solver.step), stiffness(problem)
     balanced = solver.balanced(problem)
     target = np.where(balanced, 2 * problem.prior - 1, 0.0)
     if state is None:
@@ -53,9 +53,8 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
             pool = _Pool(solver, problem, range(start, min(start + solver.look_ahead, n_iterations)))
         rows = pool.rows_from(t)
         state = state.scored(rows, features)
-        gamma = steps.sizes(t, n_iterations, stiffness)
-        ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
-        at, gradient, line = _gradient(solver, problem, pool, state, ramp)
+        gamma = steps.sizes(t, n_iterations, stiff)
+        at, gradient, line = _gradient(solver, problem, pool, state, grown(solver.ramp, t, n_iterations))
         alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
         # ||f||^2 as it would be with the exact kernel; ||alpha||^2 estimates the gradient's share of it.
         norm = (1 - gamma) * ((1 - gamma) * state.norm - 2 * gamma * np.einsum("ik,ik->k", gradient, state.scores[at]))
@@ -72,24 +71,25 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
 
 
 def _gradient(
-    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", ramp: float
+    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", share: float
 ) -> tuple[Array, Array, dict[str, float]]:
     """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
     everywhere = np.arange(len(state.scores))
-    at, rows, stands_for = pool.labelled(state.iteration, everywhere)
-    r_l, y, costs, r_u = state.scores[at] + state.intercept, problem.targets[rows], problem.costs[rows], None
-    places, parts = [at], [stands_for * costs * problem.labelled_loss.grad(r_l, y)]
+    at, rows = pool.labelled(state.iteration, everywhere)
+    r_l, r_u = state.scores[at] + state.intercept, None
+    places, parts = [at], [labelled_slope(problem, rows, r_l)]
     if problem.uses_unlabelled:
         at = pool.unlabelled(everywhere)
         r_u = state.scores[at] + state.intercept
         places.append(at)
-        parts.append(ramp * problem.unlabelled_cost / len(at) * problem.unlabelled_loss.grad(r_u))
+        parts.append(unlabelled_slope(problem, r_u, share))
     if pool.n_reference:
         # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
         total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
         places.append(everywhere[-pool.n_reference :])
         parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-    line = record(problem, state.norm, r_l, y, stands_for * costs, r_u)
+    costs = problem.n_labelled / len(rows) * problem.costs[rows]
+    line = record(problem, state.norm, r_l, problem.targets[rows], costs, r_u)
     return np.concatenate(places), np.concatenate(parts), line
 
 
@@ -127,14 +127,14 @@ class _Pool:
         """The rows that iteration t and later ones need."""
         return self._rows[(t - self._first) * self.step_size :]
 
-    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array, float]:
-        """The labelled batch of iteration t: where in the scores, which rows, and how many each stands for."""
+    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array]:
+        """The labelled batch of iteration t: where in the scores, and which rows."""
         rows = self._labelled[t - self._first] if self._draws_labelled else np.arange(self._n_labelled)
         if self._keeps_labelled:
             at = everywhere[len(everywhere) - self.n_reference - self._n_labelled :][rows]
         else:
             at = everywhere[: self._batch_size]
-        return at, rows, self._n_labelled / len(rows)
+        return at, rows
 
     def labelled_of(self, scores: Array) -> Array | None:
         """The scores of all labelled rows among those that are kept up to date."""

@@ -26,6 +26,7 @@ from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
+from s3vm.solvers.stochastic import grown, labelled_slope, stiffness, unlabelled_slope
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import Source, stack
 
@@ -69,7 +70,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     of_reference = float(kernel.gram(span.reference, span.reference).mean())
     steps, n_iterations = step(solver.step), solver.iterations(problem)
     size = max(1.0, float(np.diag(gram).mean()))  # 1 for kernels of x - x'
-    stiffness = size * max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
+    stiff = size * stiffness(problem)
     if state is None:
         state = _State(
             kernel,
@@ -95,16 +96,16 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     if state.made_by != solver:
         span.take_over(len(state.span))
         state = replace(state, made_by=solver)
+    everyone = np.arange(problem.n_labelled)
     for t in range(state.iteration, n_iterations):
-        gamma = steps.sizes(t, n_iterations, stiffness)
+        gamma = steps.sizes(t, n_iterations, stiff)
         keep = 1 - gamma
-        ramp = 1.0 if solver.ramp == 0 else min(1.0, (t + 1) / (solver.ramp * n_iterations))
         batch = span.batch(t)
         r_l = state.scores + state.intercept
         r_u = batch.to_labelled @ state.dual + batch.to_mean[:, None] * state.lift + state.intercept
         r_u += span.evaluate(batch, state.span)
-        slope_l = problem.costs * problem.labelled_loss.grad(r_l, problem.targets)
-        slope_u = ramp * problem.unlabelled_cost / len(r_u) * problem.unlabelled_loss.grad(r_u)
+        slope_l = labelled_slope(problem, everyone, r_l)
+        slope_u = unlabelled_slope(problem, r_u, grown(solver.ramp, t, n_iterations))
         moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, balanced)
         on_dual = slope_l if solver.exact_labelled else np.zeros_like(slope_l)
         lift = balanced * (on_dual.sum(axis=0) + moved.total)

@@ -6,7 +6,7 @@ from scipy import optimize, special
 from s3vm._typing import Array
 from s3vm.problem import Problem
 
-__all__ = ["means_to_hold"]
+__all__ = ["means_to_hold", "shift_to_share"]
 
 _FEW_LABELS = 40
 
@@ -32,11 +32,11 @@ def means_to_hold(problem: Problem, start: Array) -> Array:
                 continue
             share = (share * n_labelled + 0.5) / (n_labelled + 1)
             error = np.sqrt(share * (1 - share) / n_labelled)
-        means[k] += _shift_to_share(start[:, k], share - error, share + error)
+        means[k] += shift_to_share(start[:, k], share - error, share + error)
     return means
 
 
-def _shift_to_share(scores: Array, low: float, high: float) -> float:
+def shift_to_share(scores: Array, low: float, high: float) -> float:
     """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
     share = float(np.mean(scores > 0))
     if low <= share <= high:

@@ -15,10 +15,9 @@ from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, State
 from s3vm.solvers.steps import Step, step
+from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole
 
 __all__ = ["TSG"]
-
-_FEWEST_FEATURES = 64
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class TSG:
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
     batch_size: int = 64
-    n_features: int | Literal["sqrt"] = 512
+    n_features: FeatureCount = 512
     step: str | Step = "decaying"
     anchor: bool = True
     exact_labelled: bool = True
@@ -101,10 +100,7 @@ class TSG:
     def __post_init__(self) -> None:
         whole = ["batch_size", "max_features", "max_rows", "n_reference", "look_ahead"]
         whole += ["max_iter"] * (self.max_iter != "auto") + ["n_features"] * (self.n_features != "sqrt")
-        for name in whole:
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"TSG needs a whole number {name} of at least 1; got {name}={value!r}")
+        check_whole(self, *whole)
         if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
             raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
         for name in ("ramp", "growth"):
@@ -179,14 +175,11 @@ class TSG:
 
     def block_size(self, problem: Problem) -> int:
         """The number m of features in a block."""
-        if self.n_features == "sqrt":
-            return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
-        return self.n_features
+        return block_size(self.n_features, problem)
 
     def balanced(self, problem: Problem) -> Array:
         """Which columns hold their mean output: those that the unlabelled rows matter to."""
-        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
-        return np.asarray(matters * bool(self.balance), dtype=bool)
+        return balanced(problem, self.balance)
 
     def spans_rows(self, n_unlabelled: int) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""

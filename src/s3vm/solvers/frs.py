@@ -1,0 +1,186 @@
+"""FRS3VM: stochastic gradients on one fixed block of random features, the simplest solver here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from s3vm._typing import Array
+from s3vm.backends import Backend
+from s3vm.kernels import Kernel
+from s3vm.losses import Exponential, SmoothHinge
+from s3vm.models import Model
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+from s3vm.solvers.base import Losses, State, record
+from s3vm.solvers.steps import Step, step
+from s3vm.solvers.stochastic import (
+    SLOW,
+    FeatureCount,
+    balanced,
+    block_size,
+    check_whole,
+    grown,
+    labelled_batch,
+    labelled_slope,
+    stiffness,
+    unlabelled_slope,
+)
+
+__all__ = ["FRS"]
+
+
+@dataclass(frozen=True)
+class FRS:
+    """Stochastic gradients on fixed random features: ``f(x) = phi(x).w + b`` with one block of m features.
+
+    Iteration t draws a labelled and an unlabelled batch and steps along the gradient of Eq. 1, that of the paper's
+    Algorithm 1 but on the same features every time:
+
+        ``w <- (1 - gamma_t) w - gamma_t (sum_l C_l l'(f(x), y) phi(x) + C* mean_u u'(f(x)) phi(x))``.
+
+    The error of m features stays however long it runs, and memory is m numbers a column however many rows there are.
+
+    Parameters
+    ----------
+    max_iter : int or "auto", default "auto"
+        Number of iterations. ``"auto"`` is ten passes over the unlabelled rows, but from 500 to 1000 iterations.
+    passes : float or None, default None
+        Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
+    batch_size : int, default 256
+        Unlabelled rows in an iteration, and labelled ones if there are more.
+    n_features : int or "sqrt", default 4096
+        Random features, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
+    step : Step, "decaying", "constant" or "theorem", default "decaying"
+        The step sizes; see `s3vm.solvers.steps`.
+    intercept : bool, default True
+        Whether the decision function has a constant term, which costs nothing.
+    balance : bool, default True
+        Whether the intercept holds the mean output over a sample of unlabelled rows, at the mean label that is expected
+        of them. Without it, one class may swallow all of them.
+    ramp : float in [0, 1], default 0.5
+        Share of the iterations over which the unlabelled cost grows from 0 to ``C*``.
+    n_reference : int, default 500
+        Unlabelled rows over which the mean is held.
+    draw_labelled : bool, default False
+        Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`;
+        otherwise all of them are used then.
+    """
+
+    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
+    takes_rows: ClassVar[bool] = False
+
+    max_iter: int | Literal["auto"] = "auto"
+    passes: float | None = None
+    batch_size: int = 256
+    n_features: FeatureCount = 4096
+    step: str | Step = "decaying"
+    intercept: bool = True
+    balance: bool = True
+    ramp: float = 0.5
+    n_reference: int = 500
+    draw_labelled: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole(self, "batch_size", "n_reference", *["max_iter"] * (self.max_iter != "auto"))
+        check_whole(self, *["n_features"] * (self.n_features != "sqrt"))
+        if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
+            raise ValueError(f"FRS needs passes > 0 or None; got passes={self.passes!r}")
+        if not 0 <= self.ramp <= 1:
+            raise ValueError(f"FRS needs ramp between 0 and 1; got ramp={self.ramp!r}")
+        if self.balance and not self.intercept:
+            raise ValueError("the intercept holds the balance: intercept=False needs balance=False")
+        step(self.step)
+
+    @classmethod
+    def as_printed(cls, **settings: Any) -> "FRS":
+        """The paper's protocol: ten passes, ``ceil(sqrt(n))`` features, labelled rows drawn, constant steps, no options.
+
+        The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
+        """
+        paper = {"passes": 10.0, "n_features": "sqrt", "step": "constant", "draw_labelled": True}
+        return cls(**{"intercept": False, "balance": False, "ramp": 0.0, **paper, **settings})
+
+    def iterations(self, problem: Problem) -> int:
+        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
+        if self.passes is None and not isinstance(self.max_iter, str):
+            return self.max_iter
+        n_iterations = int(np.ceil((self.passes or 10) * n_rows / self.batch_size))
+        return n_iterations if self.passes else int(np.clip(n_iterations, 500, 1000))
+
+    def memory(self, problem: Problem, backend: Backend) -> int:
+        m = block_size(self.n_features, problem)
+        n_rows = 2 * self.batch_size + self.n_reference
+        n_frequencies = problem.kernel.rows(problem.kernel.whole(m)) * problem.n_dims
+        return backend.dtype.itemsize * (n_rows * (m + problem.n_dims) + n_frequencies) + 32 * m * problem.n_columns
+
+    def longer(self, problem: Problem, done: int) -> "FRS":
+        return replace(self, max_iter=done + self.iterations(problem), passes=None)
+
+    def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
+        n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)
+        features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
+        now = _State.of(problem, features.n_features) if state is None else state
+        if not isinstance(now, _State) or now.w.shape != (features.n_features, problem.n_columns):
+            raise ValueError("FRS goes on only with the columns and features it began with: set warm_start=False")
+        steps, stiff = step(self.step), stiffness(problem)
+        unlabelled = problem.unlabelled if problem.uses_unlabelled else None
+        held, target = balanced(problem, self.balance), 2 * problem.prior - 1
+        mean = np.zeros(features.n_features)
+        if unlabelled is not None:
+            sample = unlabelled.sample(problem.seed, self.n_reference)
+            mean = features.features(0, sample).mean(axis=0, dtype=np.float64)
+        draw = self.draw_labelled or problem.n_labelled > self.batch_size
+        every_phi = None if draw else features.features(0, problem.labelled)
+        for t in range(now.iteration, n_iterations):
+            gamma, w = steps.sizes(t, n_iterations, stiff), now.w.astype(backend.dtype)
+            rows = labelled_batch(problem, t, self.batch_size, draw)
+            phi = features.features(0, problem.labelled[rows]) if every_phi is None else every_phi
+            r_l, r_u = phi @ w + now.intercept, None
+            slope = labelled_slope(problem, rows, r_l)
+            gradient, total = phi.T @ slope.astype(phi.dtype), slope.sum(axis=0)
+            if unlabelled is not None:
+                batch = unlabelled.batches(problem.seed, Stream.UNLABELLED, range(t, t + 1), self.batch_size)
+                phi = features.features(0, batch)
+                r_u = phi @ w + now.intercept
+                slope = unlabelled_slope(problem, r_u, grown(self.ramp, t, n_iterations))
+                gradient, total = gradient + phi.T @ slope.astype(phi.dtype), total + slope.sum(axis=0)
+            costs = problem.n_labelled / len(rows) * problem.costs[rows]
+            line = record(problem, np.sum(now.w**2, axis=0), r_l, problem.targets[rows], costs, r_u)
+            line["step"] = float(gamma[0])
+            # Where the intercept answers every change of the mean, the features are centred there.
+            moved = (1 - gamma) * now.w - gamma * (gradient - mean[:, None] * (held * total))
+            free = now.intercept - self.intercept * SLOW * gamma * total
+            now = replace(
+                now, w=moved, intercept=np.where(held, target - mean @ moved, free), iteration=t + 1, record=line
+            )
+            yield now
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The weights ``w`` of the features and the intercept, a column each."""
+
+    kernel: Kernel
+    seed: int
+    n_dims: int
+    w: Array
+    intercept: Array
+    iteration: int = 0
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: Problem, n_features: int) -> "_State":
+        """Where a run begins: at 0."""
+        w = np.zeros((n_features, problem.n_columns))
+        return cls(problem.kernel, problem.seed, problem.n_dims, w, np.zeros(problem.n_columns))
+
+    def model(self) -> Model:
+        return Model(self.kernel, self.seed, self.n_dims, self.w[None], self.intercept)
+
+    def labelled_scores(self) -> None:
+        return None
+
+    def detached(self) -> "_State":
+        return self

@@ -1,0 +1,63 @@
+"""A graph that joins each row to its nearest ones, and draws of its edges."""
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from s3vm import philox
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
+from s3vm.philox import Stream
+
+__all__ = ["NeighbourGraph", "kernel_of_pairs"]
+
+_CHUNK = 64
+
+
+class NeighbourGraph:
+    """Two rows are joined if one is among the nearest of the other; edges are drawn in proportion to their kernel.
+
+    The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative.
+
+    Parameters
+    ----------
+    rows : Rows of shape (n, d), n at least 2
+    n_neighbours : int
+        In Euclidean distance; n - 1 at most.
+    kernel : Kernel
+    n_threads : int
+    """
+
+    def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, n_threads: int = 1) -> None:
+        n = rows.shape[0]
+        search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
+        nearest = search.kneighbors(return_distance=False)
+        this = np.repeat(np.arange(n), nearest.shape[1])
+        other = nearest.ravel()
+        # An edge is one number, so that one found from both ends counts once.
+        number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
+        self.edges = np.column_stack(np.divmod(number, n))
+        everyone = np.arange(n)
+        size = np.sqrt(kernel_of_pairs(kernel, rows, everyone, everyone))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = kernel_of_pairs(kernel, rows, *self.edges.T) / np.prod(size[self.edges], axis=1)
+        if not np.isfinite(size).all():
+            raise ValueError("the kernel of the rows is not finite: standardise the features")
+        self.weights = np.maximum(np.nan_to_num(weights, nan=1.0), 0)  # rows of size 0 are equal
+        if not self.weights.any():
+            self.weights[:] = 1.0
+        self._sums = np.cumsum(self.weights)
+
+    def draw(self, seed: int, steps: range, size: int) -> Array:
+        """For each step `size` edges, drawn with replacement: row numbers of shape ``(steps, size, 2)``."""
+        chances = np.stack([philox.uniforms(seed, Stream.UNLABELLED, t, size, 1)[:, 0] for t in steps])
+        drawn = np.searchsorted(self._sums, chances * self._sums[-1], side="right")
+        return self.edges[np.minimum(drawn, len(self.edges) - 1)]
+
+
+def kernel_of_pairs(kernel: Kernel, rows: Rows, first: Array, second: Array) -> Array:
+    """``k(x_i, x_j)`` for each pair of row numbers: the diagonal of small kernel matrices."""
+    result = np.empty(len(first))
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        result[part] = np.diagonal(kernel.gram(rows[first[part]], rows[second[part]]))
+    return result

@@ -1,0 +1,79 @@
+"""What the stochastic solvers share: the slopes of the losses over a batch, and how their settings become numbers."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._typing import Array
+from s3vm.philox import Stream
+from s3vm.problem import Problem
+
+__all__ = [
+    "SLOW",
+    "FeatureCount",
+    "balanced",
+    "block_size",
+    "check_whole",
+    "grown",
+    "labelled_batch",
+    "labelled_slope",
+    "stiffness",
+    "unlabelled_slope",
+]
+
+# The intercept takes a tenth of a step: all labelled rows pull at it at once, and all feel what it does.
+SLOW = 0.1
+
+FeatureCount = int | Literal["sqrt"]
+
+_FEWEST_FEATURES = 64
+
+
+def check_whole(solver: Any, *names: str) -> None:
+    """Raises a ValueError unless these settings of the solver are whole numbers of at least 1."""
+    for name in names:
+        value = getattr(solver, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{type(solver).__name__} needs a whole number {name} of at least 1; got {name}={value!r}")
+
+
+def block_size(n_features: FeatureCount, problem: Problem) -> int:
+    """The number m of features in a block: ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64."""
+    if n_features == "sqrt":
+        return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
+    return n_features
+
+
+def stiffness(problem: Problem) -> Array:
+    """How steep each column's objective is: what its labelled rows cost, all of it if their loss is curved."""
+    return max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
+
+
+def grown(ramp: float, t: int, n_iterations: int) -> float:
+    """The share of ``C*`` that iteration t has, if it grows to all of it over the share `ramp` of the iterations."""
+    return 1.0 if ramp == 0 else min(1.0, (t + 1) / (ramp * n_iterations))
+
+
+def balanced(problem: Problem, wanted: bool) -> Array:
+    """Which columns hold their balance, if that is wanted: those that the unlabelled rows matter to."""
+    matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
+    return np.asarray(matters * wanted, dtype=bool)
+
+
+def labelled_batch(problem: Problem, t: int, size: int, draw: bool) -> Array:
+    """The labelled rows of iteration t: all of them, or `size` drawn with replacement."""
+    if draw:
+        return philox.indices(problem.seed, Stream.LABELLED, range(t, t + 1), size, problem.n_labelled)[0]
+    return np.arange(problem.n_labelled)
+
+
+def labelled_slope(problem: Problem, rows: Array, r: Array) -> Array:
+    """The derivative of R with respect to f at labelled rows that stand for all of them, where f is `r`."""
+    stands_for = problem.n_labelled / len(rows)
+    return stands_for * problem.costs[rows] * problem.labelled_loss.grad(r, problem.targets[rows])
+
+
+def unlabelled_slope(problem: Problem, r: Array, share: float) -> Array:
+    """The same at a batch of unlabelled rows, which count with a share of ``C*``."""
+    return share * problem.unlabelled_cost / len(r) * problem.unlabelled_loss.grad(r)
