@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_blobs, make_moons
 
 from s3vm import Newton, Polynomial, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential, Hinge, SquaredHinge
 from s3vm.solvers.newton import _Risk, _Work
-from s3vm.solvers.spaces import Function
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -265,9 +265,9 @@ def test_two_moons(solver):
 
 
 def test_threads_do_not_change_the_result():
-    X, y = make_moons(200, noise=0.1, random_state=0)
+    X, y = make_blobs(120, centers=3, random_state=0)
     some = y.copy()
-    some[20:] = -1
+    some[40:] = -1
     fits = [S3VMClassifier("newton", n_jobs=n_jobs, random_state=0).fit(X, some) for n_jobs in (1, 2, 3)]
     for clf in fits[1:]:
         np.testing.assert_array_equal(clf.decision_function(X), fits[0].decision_function(X))
@@ -305,6 +305,24 @@ def test_memory_is_foreseen(solver):
     assert peak / 1.5 < solver.memory(problem, ENGINE) < 1.5 * peak
 
 
-def test_function_plus():
-    one = Function(np.ones(2), np.ones(3))
-    assert one.plus(2.0, one).values.tolist() == [3.0, 3.0, 3.0]
+@pytest.mark.parametrize("stop", [1, 3])
+def test_supervised_columns_are_resumed_bit_for_bit(stop):
+    problem = problem_with(columns=2, n_labelled=20)
+    problem.unlabelled_cost[1] = 0.0
+    states = list(Newton().run(problem, ENGINE))
+    resumed = last(Newton().run(problem, ENGINE, states[stop - 1]))
+    for a, b in zip(states[-1].columns, resumed.columns):
+        np.testing.assert_array_equal(a.weights, b.weights)
+        assert a.intercept == b.intercept
+
+
+@pytest.mark.parametrize("solver", SPACES.values(), ids=list(SPACES))
+def test_sparse_rows_are_dense_rows(solver):
+    X, y = make_moons(60, noise=0.1, random_state=0)
+    some = y.copy()
+    some[20:] = -1
+    fits = [
+        S3VMClassifier(solver, unlabeled_weight=1.0, probability=False, random_state=0).fit(rows, some)
+        for rows in (X, sparse.csr_matrix(X))
+    ]
+    np.testing.assert_allclose(fits[0].decision_function(X), fits[1].decision_function(X), atol=1e-4)

@@ -27,7 +27,7 @@ __all__ = [
     "labelled_and_some",
 ]
 
-CHUNK = 4096
+CHUNK = 1024  # rows at a time, where a copy of all would be large
 SAMPLE = 500  # unlabelled rows that stand for all of them in the preconditioner
 _NEGLIGIBLE = 0.1  # curvature that the preconditioner may leave out, beside the 1 of the norm
 _ROUNDING = 1e-15
@@ -135,6 +135,8 @@ def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Ca
     order = np.argsort(curvature, kind="stable")
     total = np.cumsum(curvature[order]) * max(float(gram.diagonal().max()), 1e-300)
     at = np.sort(order[np.searchsorted(total, negligible, side="right") :])
+    if len(at) == 0:
+        return np.zeros_like
     root = np.sqrt(curvature[at])
     matrix = gram[np.ix_(at, at)]
     matrix *= root
@@ -179,6 +181,8 @@ def _root(gram: Array) -> Array:
     """R with ``R R' = K^-1`` where K is not 0."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > _RANK * max(float(values[-1]), 1e-300)
+    if not kept.any():
+        return np.zeros((len(gram), 1))
     return vectors[:, kept] / np.sqrt(values[kept])
 
 
