@@ -20,6 +20,7 @@ def expected_failures(estimator):
         S3VMClassifier(),
         S3VMClassifier(unlabeled=None),
         S3VMClassifier(TSG.as_printed(), unlabeled=None),
+        S3VMClassifier("incremental", unlabeled=None),
         S3VMClassifierCV(),
     ],
     expected_failed_checks=expected_failures,

@@ -40,16 +40,18 @@ class Incremental:
     solved by `CCCP` as well, and the better solution is kept. A column that the unlabelled rows do not matter to is a
     supervised SVM, and is solved as a whole.
 
-    The kernel matrix is kept for the next run: 8 bytes times the square of the number of rows, and as much again while
-    a run goes on from an earlier one with other rows.
+    The kernel matrix is kept for the next run: 8 bytes times the square of the number of rows. While a run goes on from
+    an earlier one there are two, or three if rows have left.
 
     Parameters
     ----------
     block_size : int, default 50
         Unlabelled rows that come in an iteration, one after the other.
     restart : float >= 0, default 0.02
-        `CCCP` is tried at the end of a run if more than this share of the rows has come or left since it last was.
-        With 0 it is tried whenever a row has; with infinity only if rounding makes the path lose its way.
+        `CCCP` is tried at the end of a run if more than this share of the problem has changed since it last was: the
+        costs of rows that came and left, or are other than they were, as a share of all costs, and half of what the
+        mean that is held has changed by. With 0 it is tried in every run; with infinity only if rounding makes the path
+        lose its way.
     balance : "supervised" or "prior", default "supervised"
         The mean of f over the unlabelled rows that is held, as in `CCCP`.
     done : int, default 0
@@ -95,20 +97,24 @@ class Incremental:
         for after in in_step(problem, ground.centres, along, last, backend.n_threads):
             last = after
             yield after
-        most = self.restart * ground.n
-        if last is None or all(column.memory.stale <= most for column in last.columns):
+        if last is None or not any(self._is_due(column) for column in last.columns):
             return
         whole = deque(self._batch().run(problem, backend), maxlen=1).pop()
         assert isinstance(whole, Expansion)
 
         def better(k: int, before: Column | None) -> Iterator[Column]:
-            if before is not None and before.memory.stale > most:
+            if before is not None and self._is_due(before):
                 yield _better(ground, k, before, whole.columns[k])
 
         yield from in_step(problem, ground.centres, better, last, backend.n_threads)
 
     def _batch(self) -> CCCP:
         return CCCP(balance=self.balance)
+
+    def _is_due(self, column: Column) -> bool:
+        """Whether CCCP is to be tried: enough has changed, or the path is lost."""
+        stale = column.memory.stale
+        return bool(stale > self.restart or np.isinf(stale))
 
 
 class _Matrix:
@@ -124,8 +130,8 @@ class _Matrix:
 class _Memory(NamedTuple):
     """What a column needs to go on: its point, and the labels, boxes and target that the point is the solution for.
 
-    A supervised SVM has no point. `stale` is how many rows have come or left since CCCP was tried; it is infinite if
-    the path was lost.
+    A supervised SVM has no point. `stale` is how much has changed since CCCP was tried, as a share of all costs; it is
+    infinite if the path was lost.
     """
 
     matrix: _Matrix
@@ -204,6 +210,13 @@ class _Ground:
         f[new] += self.gram[np.ix_(new, here)] @ before.weights[known[here]]
         return Point(a, side, place, f, part * (n - n_l), point.intercept)
 
+    def difference(self, memory: _Memory, before: _Memory) -> float:
+        """How much of a problem is other than it was before: a share of its costs, and of the mean that it holds."""
+        known = self.known >= 0
+        new, old = memory.cap * _sign(memory.label), np.zeros(len(known))
+        old[known] = (before.cap * _sign(before.label))[self.known[known]]
+        return float(np.abs(new - old).sum() / np.abs(new).sum() + abs(memory.target - before.target) / 2)
+
     def column(self, k: int, memory: _Memory, point: Point) -> Column:
         """Column k at `point`, without the rows that are gone."""
         n, n_l = self.n, self.n_l
@@ -236,15 +249,16 @@ def _along(ground: _Ground, block_size: int, k: int, before: Column | None) -> I
             yield ground.supervised(k, memory)
         return
     if before is None or before.memory.point is None:
-        point = ground.start(memory.target)
-        memory = memory._replace(point=point, stale=float(n))
+        point, is_changed = ground.start(memory.target), True
+        memory = memory._replace(stale=1.0)
     else:
-        point = before.memory.point if ground.is_same else ground.carried(before, before.memory.point)
-        was_there = (ground.known >= 0) & (before.memory.cap[ground.known] > 0)
-        cap[n_l:n] = cost * was_there[n_l:n]
-        n_changed = np.count_nonzero(ground.known[:n] < 0) + len(ground.known) - n
-        memory = memory._replace(point=point, stale=before.memory.stale + n_changed)
-    is_changed = before is None or not ground.is_same or not memory.agrees(before.memory)
+        old, everyone = before.memory, cap.copy()
+        everyone[n_l:n] = cost
+        cap[n_l:n] = cost * ((ground.known >= 0) & (old.cap[ground.known] > 0))[n_l:n]
+        point = old.point if ground.is_same else ground.carried(before, old.point)
+        is_changed = not ground.is_same or not memory._replace(point=point).agrees(old)
+        change = ground.difference(memory._replace(cap=everyone), old) if is_changed else 0.0
+        memory = memory._replace(stale=old.stale + change)
     waiting = np.flatnonzero(cap[n_l:n] == 0) + n_l
     while is_changed or len(waiting):
         block, waiting = np.split(waiting, [block_size])
@@ -276,6 +290,10 @@ def _better(ground: _Ground, k: int, before: Column, whole: Column) -> Column:
     if np.isinf(memory.stale) or after.objective < (1 - _EQUAL) * before.objective:
         return after
     return before._replace(memory=memory._replace(stale=0.0))
+
+
+def _sign(label: Array) -> Array:
+    return np.where(label < 0, -1.0, 1.0)
 
 
 def _earlier(state: State | None, kernel: Kernel) -> Expansion | None:
