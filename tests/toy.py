@@ -58,6 +58,9 @@ def last(states):
 # What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
 BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
+SMALL_BGS = {"max_iter": 10, "batch_size": BATCH, "look_ahead": 2}
+# A run that starts from the supervised SVM has support vectors right at the hinge's kink.
+GRAPH = (("smooth_hinge", ("hat",)), ("squared_hinge", ("hat",)))
 SMOOTH = (("squared_hinge", ("exp",)),)
 ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
 CONVEX_BUT_FOR_THE_TIP = (("hinge", ("ramp", "hat")),)
@@ -73,6 +76,19 @@ VARIANTS = {
     "tsg, as printed": (
         SMALL_TSG | BALANCED | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
         ANY,
+    ),
+    "frs": (SMALL_TSG, ANY),
+    "frs, free intercept": (SMALL_TSG | {"balance": False, "ramp": 0.0}, ANY),
+    "frs, as printed": (
+        SMALL_TSG | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True, "step": Constant()},
+        ANY,
+    ),
+    "bgs": (SMALL_BGS, GRAPH),
+    "bgs, budgets": (SMALL_BGS | {"labelled_budget": 4, "unlabelled_budget": 10}, GRAPH),
+    "bgs, projection": (SMALL_BGS | {"unlabelled_budget": 0.3, "maintenance": "projection", "exponent": 2.0}, GRAPH),
+    "bgs, plain": (
+        SMALL_BGS | {"anchor": False, "implicit": False, "balance": False, "draw_labelled": True, "step": "theorem"},
+        (("hinge", ("hat",)), *GRAPH),
     ),
     "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),

@@ -40,8 +40,8 @@ class BGS:
     over the edges of the graph that joins every row, labelled or not, to its nearest ones; the mean is weighted by the
     kernel ``k(x_u, x_v)`` (divided by the root of ``k(x_u, x_u) k(x_v, x_v)``). Divided by ``sum_i C_i`` this is the
     ``lambda/2 ||w||^2 + mean hinge + mean over edges`` of Le et al., and a step of size ``1/t`` is their
-    ``1 / (lambda t)``. The function is a kernel expansion on labelled rows and on ends of edges that were drawn; support
-    sets beyond their budgets lose the rows of the smallest coefficients.
+    ``1 / (lambda t)``. The function is a kernel expansion on labelled rows and on ends of edges that were drawn;
+    support sets beyond their budgets lose the rows of the smallest coefficients.
 
     What differs from Le et al. by default: the run starts from the supervised SVM; a step takes all labelled rows and a
     batch of edges, which are pulled together no further than to equality; there is an intercept; in the end it is moved
@@ -88,7 +88,7 @@ class BGS:
         Whether a step draws `batch_size` labelled rows, with replacement, instead of taking all.
     """
 
-    losses: ClassVar[Losses] = (Hinge, Hat)
+    losses: ClassVar[Losses] = (SmoothHinge, Hat)
     takes_rows: ClassVar[bool] = False
 
     max_iter: int | Literal["auto"] = "auto"
@@ -352,8 +352,16 @@ def _stepped(solver: BGS, problem: Problem, now: _State, batch: _Batch, gammas: 
     weights = np.zeros((len(at), problem.n_columns))
     weights[np.searchsorted(at, now.at)] = kept * now.weights
     weights[np.searchsorted(at, np.concatenate([now.at[:n_l], batch.ends]))] += change
-    known = {"scores": scores[:n_l], "norms": norms, "iteration": now.iteration + 1, "record": batch.line}
-    return replace(now, at=at, weights=weights, intercept=intercept, **known)
+    return replace(
+        now,
+        at=at,
+        weights=weights,
+        intercept=intercept,
+        scores=scores[:n_l],
+        norms=norms,
+        iteration=now.iteration + 1,
+        record=batch.line,
+    )
 
 
 def _pull(solver: BGS, problem: Problem, gaps: Array) -> Array:
@@ -397,7 +405,7 @@ def _within_budgets(solver: BGS, problem: Problem, now: _State) -> _State:
         twice = replace(now, weights=(now.weights + weights)[:, main]).evaluate(now.rows[now.at[moved]])
         norms = now.norms + np.sum(change[moved, main] * twice, axis=0)
         now = replace(now, weights=weights, scores=scores, norms=norms)
-    used = weights.any(axis=1)
+    used = np.asarray(weights.any(axis=1))
     used[:n_l] = True
     return now if used.all() else replace(now, at=now.at[used], weights=weights[used])
 

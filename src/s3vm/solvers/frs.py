@@ -95,7 +95,7 @@ class FRS:
 
     @classmethod
     def as_printed(cls, **settings: Any) -> "FRS":
-        """The paper's protocol: ten passes, ``ceil(sqrt(n))`` features, labelled rows drawn, constant steps, no options.
+        """The paper's protocol: ten passes, ``ceil(sqrt(n))`` features, labelled rows drawn, constant steps, no more.
 
         The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
         """

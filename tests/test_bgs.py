@@ -1,0 +1,130 @@
+"""BGS: stochastic gradients on a neighbour graph, against a literal loop, and its budgets."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+
+from s3vm import BGS, Decaying, S3VMClassifier
+from s3vm.backends import backend
+from s3vm.kernels import RBF, Polynomial
+from s3vm.losses import Hinge, SmoothHinge
+from s3vm.philox import Stream, indices
+from s3vm.solvers.graph import NeighbourGraph
+from toy import last, make_problem, rows
+
+ENGINE = backend("cpu", "float64")
+PLAIN = {"anchor": False, "implicit": False, "balance": False, "intercept": False, "draw_labelled": True}
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_equals_a_literal_loop(p):
+    """Le et al.'s update on a dictionary of coefficients, without budgets."""
+    problem = make_problem(RBF(0.7), "hat", labelled_loss=Hinge())
+    settings = {"look_ahead": 3, "n_neighbors": 4, "exponent": p, "unlabelled_budget": None, "step": Decaying(t0=1)}
+    state = last(BGS(max_iter=5, batch_size=2, **settings, **PLAIN).run(problem, ENGINE))
+    X, y = rows()
+    graph = NeighbourGraph(X, 4, RBF(0.7))
+    coefficients = dict.fromkeys(range(len(X)), 0.0)
+
+    def f(i):
+        return sum(a * np.exp(-0.7 * np.sum((X[j] - X[i]) ** 2)) for j, a in coefficients.items())
+
+    for t in range(15):
+        gamma, slopes = 1 / (2 + t), dict.fromkeys(range(len(X)), 0.0)
+        for i in indices(problem.seed, Stream.LABELLED, range(t, t + 1), 2, 6)[0]:
+            if y[i] * f(i) < 1:
+                slopes[i] -= 6 / 2 * 2.0 * y[i]
+        for u, v in graph.draw(problem.seed, range(t, t + 1), 2)[0]:
+            gap = f(u) - f(v)
+            pull = 5.0 / 2 * p * abs(gap) ** (p - 1) * np.sign(gap)
+            slopes[u] += pull
+            slopes[v] -= pull
+        coefficients = {i: (1 - gamma) * a - gamma * slopes[i] for i, a in coefficients.items()}
+    expected = np.array([f(i) for i in range(len(X))])
+    np.testing.assert_allclose(state.model().decision(X, ENGINE)[:, 0], expected, atol=1e-10)
+
+
+def test_the_graph_joins_nearest_rows():
+    X, _ = rows()
+    graph = NeighbourGraph(X, 3, RBF(0.7))
+    distance = np.linalg.norm(X[:, None] - X, axis=2) + np.diag(np.full(len(X), np.inf))
+    nearest = np.argsort(distance, axis=1)[:, :3]
+    expected = {tuple(sorted((i, int(j)))) for i in range(len(X)) for j in nearest[i]}
+    assert {tuple(edge) for edge in graph.edges.tolist()} == expected
+    u, v = graph.edges.T
+    np.testing.assert_allclose(graph.weights, np.exp(-0.7 * np.sum((X[u] - X[v]) ** 2, axis=1)), rtol=1e-9)
+    drawn = graph.draw(0, range(2000), 5).reshape(-1, 2)
+    counts = np.array([np.mean((drawn == edge).all(axis=1)) for edge in graph.edges])
+    np.testing.assert_allclose(counts, graph.weights / graph.weights.sum(), atol=0.02)
+
+
+@pytest.mark.parametrize("maintenance", ["removal", "projection"])
+def test_budgets_are_kept(maintenance):
+    problem = make_problem(RBF(0.7), "hat", columns=2, labelled_loss=SmoothHinge())
+    solver = BGS(max_iter=20, batch_size=8, labelled_budget=3, unlabelled_budget=0.2, maintenance=maintenance)
+    for state in solver.run(problem, ENGINE):
+        used = state.weights != 0
+        assert used[state.at < 6].sum(axis=0).max() <= 3
+        assert used[state.at >= 6].sum(axis=0).max() <= 6
+        f = state.evaluate(problem.labelled)
+        np.testing.assert_allclose(state.scores, f, atol=1e-9)
+
+
+def test_projection_changes_the_function_less_than_removal():
+    changes = {"removal": [], "projection": []}
+    for seed in range(5):
+        X, y = make_moons(200, noise=0.15, random_state=seed)
+        some = np.where(np.arange(200) < 20, y, -1)
+        settings = {"C": 10, "gamma": 5.0, "unlabeled_weight": 1.0, "probability": False, "random_state": 0}
+        free = S3VMClassifier(BGS(unlabelled_budget=None, balance=False), **settings).fit(X, some)
+        for maintenance, found in changes.items():
+            solver = BGS(unlabelled_budget=40, maintenance=maintenance, balance=False)
+            clf = S3VMClassifier(solver, **settings).fit(X, some)
+            found.append(np.sqrt(np.mean((clf.decision_function(X) - free.decision_function(X)) ** 2)))
+    assert np.mean(changes["projection"]) < np.mean(changes["removal"])
+
+
+def test_two_moons():
+    """What a graph sees and a margin does not."""
+    gains = []
+    for seed in range(4):
+        X, y = make_moons(400, noise=0.08, random_state=seed)
+        some = np.full(400, -1)
+        for code in (0, 1):
+            some[np.flatnonzero(y == code)[:4]] = code
+        settings = {"C": 10, "gamma": 10.0, "probability": False, "random_state": 0}
+        clf = S3VMClassifier("bgs", unlabeled_weight=1.0, **settings).fit(X, some)
+        alone = S3VMClassifier("bgs", unlabeled_weight=0.0, **settings).fit(X, some)
+        gains.append(clf.score(X, y) - alone.score(X, y))
+    assert np.mean(gains) > 0.02
+
+
+def test_without_cost_it_is_the_supervised_svm():
+    problem = make_problem(RBF(0.7), "hat", C_star=0.0, labelled_loss=SmoothHinge())
+    assert len(list(BGS().run(problem, ENGINE))) == 1
+
+
+def test_rows_that_are_all_alike():
+    some = np.array([0, 1, 0, 1] + [-1] * 16)
+    clf = S3VMClassifier("bgs", gamma=1.0, unlabeled_weight=1.0, probability=False).fit(np.ones((20, 2)), some)
+    assert np.isfinite(clf.decision_function(np.ones((1, 2)))).all()
+
+
+def test_a_kernel_that_is_not_finite():
+    with pytest.raises(ValueError, match="standardise"):
+        last(
+            BGS().run(make_problem(Polynomial(1e200, degree=3, coef0=0.0), "hat", labelled_loss=SmoothHinge()), ENGINE)
+        )
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch_size": 0}, {"exponent": 3.0}, {"maintenance": "no"}, {"unlabelled_budget": 1.5}, {"step": "no"}]
+)
+def test_settings_are_checked(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        BGS(**wrong)
+
+
+def test_other_losses_are_refused():
+    with pytest.raises(ValueError, match="BGS cannot minimise loss"):
+        last(BGS().run(make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge()), ENGINE))
