@@ -1,0 +1,65 @@
+"""The balance: which mean output over the unlabelled rows is held, so that no class swallows all of them."""
+
+import numpy as np
+from scipy import optimize, special
+
+from s3vm._typing import Array
+from s3vm.problem import Problem
+
+__all__ = ["means_to_hold", "shift_to_share"]
+
+_FEW_LABELS = 40
+
+
+def means_to_hold(problem: Problem, start: Array) -> Array:
+    """The mean output over unlabelled rows that each column should keep; `start` has the supervised scores there.
+
+    It is the mean of the supervised solution. If the class shares are known, that solution is shifted first so that
+    its shares are these; if there are few labels, so that they are within a standard error of the labelled ones.
+    """
+    means = start.mean(axis=0)
+    if problem.n_models > 1:
+        # One against the rest: the classes share the rows among them, so their shares are met together.
+        for first in range(0, problem.n_columns * problem.prior_is_known, problem.n_models):
+            group = slice(first, first + problem.n_models)
+            means[group] += _shift_to_shares(start[:, group], problem.prior[group])
+        return means
+    for k in range(problem.n_columns):
+        n_labelled = int(np.count_nonzero(problem.costs[:, k]))
+        share, error = problem.prior[k], 0.0
+        if not problem.prior_is_known:
+            if n_labelled >= _FEW_LABELS:
+                continue
+            share = (share * n_labelled + 0.5) / (n_labelled + 1)
+            error = np.sqrt(share * (1 - share) / n_labelled)
+        means[k] += shift_to_share(start[:, k], share - error, share + error)
+    return means
+
+
+def shift_to_share(scores: Array, low: float, high: float) -> float:
+    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
+    share = float(np.mean(scores > 0))
+    if low <= share <= high:
+        return 0.0
+    values = np.unique(scores)
+    cuts = np.concatenate([values[:1] - 1e-6, (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+    shares = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
+    return float(-cuts[np.argmin(np.abs(shares - (low if share < low else high)))])
+
+
+def _shift_to_shares(scores: Array, shares: Array) -> Array:
+    """What to add to each class's scores so that each class is the highest for its share of the rows.
+
+    The shifts minimise ``mean_i max_k (scores[i, k] + shift[k]) - shares.shift``, whose derivative is what the shares
+    are too large by; the maximum is smoothed a little so that they can be found by gradients.
+    """
+    sharpness = 20 / max(float(scores.std()), 1e-12)
+
+    def gap(shift: Array) -> tuple[float, Array]:
+        shifted = sharpness * (scores + shift)
+        softmax = special.softmax(shifted, axis=1)
+        value = special.logsumexp(shifted, axis=1).mean() / sharpness - shares @ shift
+        return float(value), softmax.mean(axis=0) - shares
+
+    shift: Array = optimize.minimize(gap, np.zeros(len(shares)), jac=True, method="L-BFGS-B").x
+    return shift - shift.mean()
