@@ -14,6 +14,7 @@ from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
 from s3vm.problem import Problem
+from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Losses, State, in_step, needs, same_rows
 from s3vm.solvers.spaces import (
     CHUNK,
@@ -65,8 +66,8 @@ class Newton:
     growth : float > 1, default 2.0
         By what it is multiplied each time.
     balance : "supervised" or "prior", default "supervised"
-        The mean output over the unlabelled rows: that of the supervised solution, or ``2 prior - 1``. If the class
-        shares were given, it is the latter.
+        The mean output over the unlabelled rows: that of the supervised solution (shifted first to the class shares, if
+        these are known or there are few labels), or ``2 prior - 1``.
     n_landmarks : int or None, default None
         How many unlabelled rows, drawn at random, f is an expansion on, beside the labelled ones; None is all. Time
         and memory then grow with ``n`` instead of its square.
@@ -135,14 +136,10 @@ class Newton:
 
 
 class _Memory(NamedTuple):
-    """What a column goes on from.
-
-    `gradient` is the norm of the gradient, `target` the mean output that is held; `step` counts those of the round.
-    """
+    """What a column goes on from; `gradient` is the norm of the gradient, `step` counts those of the round."""
 
     gradient: float
     function: Function
-    target: float = 0.0
     round: int = 0
     step: int = 0
 
@@ -158,6 +155,8 @@ class _Work:
         self._space: Space | None = None
         self.centres: Rows = problem.labelled
         if problem.uses_unlabelled:
+            self._dual, scores = self._supervised_start()
+            self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
             n_landmarks = solver.spanned(problem) - self._n_labelled
             if n_landmarks < problem.n_rows - self._n_labelled:
                 chosen = labelled_and_some(problem, n_landmarks)
@@ -191,22 +190,28 @@ class _Work:
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
             yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, Function(fit.dual, scores)))
 
-    def _start(self, space: Space, k: int) -> _Memory:
-        """The supervised solution, and the mean output that is held from there on."""
-        n_l = self._n_labelled
-        fits = islice(self._fits(k, np.zeros(n_l), 0.0), self._solver.max_iter)
-        _, dual, intercept = deque(fits, maxlen=1)[0]
-        target = 2 * self._problem.prior[k] - 1
-        if self._solver.balance == "supervised" and not self._problem.prior_is_known:
-            target = (self._to_labelled[n_l:] @ dual).mean() + intercept
-        on_rows = np.zeros(self._problem.n_rows)
-        on_rows[:n_l] = dual
-        return _Memory(np.inf, space.function(space.adjoint(on_rows)), float(target))
+    def _supervised_start(self) -> tuple[Array, Array]:
+        """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
+        problem, n_l = self._problem, self._n_labelled
+        dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
+        solved: dict[tuple[bytes, bytes], int] = {}
+        for k in range(problem.n_columns):
+            first = solved.setdefault((problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()), k)
+            if first == k:
+                fits = islice(self._fits(k, np.zeros(n_l), 0.0), self._solver.max_iter)
+                _, dual[:, k], intercept[k] = deque(fits, maxlen=1)[0]
+            dual[:, k], intercept[k] = dual[:, first], intercept[first]
+        return dual, self._to_labelled[n_l:] @ dual + intercept
 
     def _annealed(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to a minimum of Eq. 1, round by round."""
         problem, n_l, last = self._problem, self._n_labelled, self._solver.rounds - 1
-        _, f, target, turn, step = self._start(space, k) if before is None else before.memory
+        target = float(self._targets[k])
+        if before is None:
+            on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
+            f, turn, step = space.function(space.adjoint(on_rows)), 0, 0
+        else:
+            _, f, turn, step = before.memory
         while True:
             risk = _Risk(problem, k, space, target, self._solver.growth ** (turn - last))
             gradient, curvature = risk.derivatives(f)
@@ -215,7 +220,7 @@ class _Work:
                 weights, constant = space.expansion(f.coefficients)
                 scores = f.values + target
                 objective = problem.objective(k, space.inner(f, f), scores[:n_l], scores[n_l:])
-                yield Column(weights, target + constant, scores, objective, _Memory(size, f, target, turn, step))
+                yield Column(weights, target + constant, scores, objective, _Memory(size, f, turn, step))
             before = None
             moved = None
             if turn == last or step < _STEPS:
