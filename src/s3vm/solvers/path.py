@@ -53,7 +53,7 @@ class Path:
 
     Parameters
     ----------
-    gram : array of shape (n, n)
+    gram : array of shape (n, n) or larger
         The kernel matrix.
     label : array of shape (n,)
         -1 or +1, and 0 for an unlabelled row.
@@ -70,7 +70,8 @@ class Path:
     def __init__(
         self, gram: Array, label: Array, share: Array, mean: Array, cap: Array, target: float, s: float, point: Point
     ) -> None:
-        n, ridge = len(label), _RIDGE * float(np.diag(gram).mean())
+        n = len(label)
+        ridge = _RIDGE * float(np.diagonal(gram)[:n][(cap > 0) | (point.a != 0)].mean())
         mean = mean + ridge * share
         self._gram, self._fixed = gram, _Fixed(ridge, float(share @ mean) + ridge, target, s)
         f = point.f + ridge * (point.a + point.lift * share)
@@ -273,7 +274,7 @@ def _set_out(gram, rows, j, fixed):
     if change != 0.0:
         rows.pull[j] += fixed.ridge * change
         row = gram[j]
-        for r in range(len(row)):
+        for r in range(len(rows.pull)):
             rows.pull[r] += change * row[r]
 
 
