@@ -278,7 +278,7 @@ def test_a_state_without_its_matrix_goes_on():
     X, y = moons(0)
     state = last(PATH.run(make(X, y, list(range(20)), list(range(20, 80))), ENGINE))
     loaded = pickle.loads(pickle.dumps(state))
-    assert loaded.columns[0].memory.matrix.values is None
+    assert loaded.columns[0].memory.kept.matrix is None
     more = make(X, y, list(range(20)), list(range(20, 90)))
     expected, found = (last(PATH.run(more, ENGINE, one)).columns[0].scores for one in (state, loaded))
     np.testing.assert_allclose(found, expected, atol=1e-5)

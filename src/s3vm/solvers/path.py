@@ -53,7 +53,7 @@ class Path:
 
     Parameters
     ----------
-    gram : array of shape (n, n)
+    gram : array of shape (n, n) or larger
         The kernel matrix.
     label : array of shape (n,)
         -1 or +1, and 0 for an unlabelled row.
@@ -70,7 +70,8 @@ class Path:
     def __init__(
         self, gram: Array, label: Array, share: Array, mean: Array, cap: Array, target: float, s: float, point: Point
     ) -> None:
-        n, ridge = len(label), _RIDGE * float(np.diag(gram).mean())
+        n = len(label)
+        ridge = _RIDGE * float(np.diagonal(gram)[:n][(cap > 0) | (point.a != 0)].mean())
         mean = mean + ridge * share
         self._gram, self._fixed = gram, _Fixed(ridge, float(share @ mean) + ridge, target, s)
         f = point.f + ridge * (point.a + point.lift * share)
@@ -79,10 +80,7 @@ class Path:
         self._constants = np.array([point.lift, point.intercept])
         self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((64, 64)))
         self.resize(np.arange(n), cap)
-        members = np.flatnonzero(self._rows.place == MARGIN)
-        self._make_room(len(members))
-        for j in members:
-            _enter(gram, self._margin, j, ridge)
+        self._begin(np.flatnonzero(self._rows.place == MARGIN))
 
     def resize(self, at: Array, cap: Array) -> None:
         """Gives rows that are not on the margin other boxes; they set out for where they then belong; see `settle`."""
@@ -107,6 +105,18 @@ class Path:
         lift, intercept = self._constants.tolist()
         f = rows.f - ridge * (rows.a + lift * rows.share)
         return Point(rows.a.copy(), rows.side.copy(), rows.place.copy(), f, lift, intercept)
+
+    def _begin(self, members: Array) -> None:
+        """The margin as it is from the start."""
+        k, ridge = len(members), self._fixed.ridge
+        self._make_room(k)
+        try:
+            matrix = self._gram[np.ix_(members, members)] + ridge * np.eye(k)
+            self._margin.factor[:k, :k] = np.linalg.cholesky(matrix).T
+            self._margin.members[:k], self._margin.number[0] = members, k
+        except np.linalg.LinAlgError:  # rounding: one by one, each is made independent of the others
+            for j in members:
+                _enter(self._gram, self._margin, j, ridge)
 
     def _make_room(self, n_rows: int) -> None:
         """Room on the margin for as many more rows."""
@@ -273,7 +283,7 @@ def _set_out(gram, rows, j, fixed):
     if change != 0.0:
         rows.pull[j] += fixed.ridge * change
         row = gram[j]
-        for r in range(len(row)):
+        for r in range(len(rows.pull)):
             rows.pull[r] += change * row[r]
 
 
