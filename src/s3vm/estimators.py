@@ -26,7 +26,7 @@ from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
-from s3vm.training import train
+from s3vm.training import Progress, train
 
 __all__ = ["S3VMClassifier", "positive"]
 
@@ -110,8 +110,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
-    verbose : int, default 0
-        Above 0: a progress bar.
+    verbose : int or callable, default 0
+        Above 0: a progress bar. A callable is called after every iteration, with the number of iterations done, how many
+        there are at most, and the line of `history_` as a dict.
 
     Attributes
     ----------
@@ -170,7 +171,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         cache_bytes: int = 256 << 20,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: int | Progress = 0,
     ) -> None:
         self.solver = solver
         self.kernel = kernel
