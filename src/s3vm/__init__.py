@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s3vm.estimators import S3VMClassifier
+    from s3vm.files import ModelFormatError, load, save
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
@@ -24,6 +25,7 @@ __all__ = [
     "LabeledKFold",
     "Laplacian",
     "Matern",
+    "ModelFormatError",
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
@@ -32,11 +34,14 @@ __all__ = [
     "SquaredHat",
     "SquaredHinge",
     "Theorem",
+    "load",
+    "save",
 ]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
     "estimators": ["S3VMClassifier"],
+    "files": ["ModelFormatError", "load", "save"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],

@@ -427,6 +427,22 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             self._transduction = self.classes_[result]
         return self._transduction
 
+    def save(self, path: Any) -> None:
+        """Writes the fitted model to one file, by custom ``.s3vm``; see `s3vm.save`."""
+        from s3vm.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> "S3VMClassifier":
+        """The model in that file, which predicts as it did to the last bit; see `s3vm.load`."""
+        from s3vm.files import load
+
+        found = load(path)
+        if not isinstance(found, cls):
+            raise TypeError(f"{path} holds a {type(found).__name__}: s3vm.load reads any model file")
+        return found
+
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
         return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
