@@ -111,8 +111,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
     verbose : int or callable, default 0
-        Above 0: a progress bar. A callable is called after every iteration, with the number of iterations done, how many
-        there are at most, and the line of `history_` as a dict.
+        Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, the
+        most there can be, and the line of `history_` as a dict.
 
     Attributes
     ----------

@@ -52,9 +52,12 @@ class S3VMClassifierCV(S3VMClassifier):
         The kernel with the chosen width.
     cv_errors_ : array of shape (len(Cs), len(factors)) or None
         Error on held-out rows of each cell of the grid.
+    cv_gammas_ : array of shape (len(factors),) or None
+        The widths of its columns.
     """
 
     cv_errors_: Array | None
+    cv_gammas_: Array | None
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class S3VMClassifierCV(S3VMClassifier):
         if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
-        self.cv_errors_ = None
+        self.cv_errors_ = self.cv_gammas_ = None
         if len(codes) < FEW_LABELS or folds.max() == 0:
             C = self.Cs[0] if len(self.Cs) == 1 else _FEW_LABELS_C
             factor = self.factors[0] if len(self.factors) == 1 else 1.0
@@ -118,6 +121,7 @@ class S3VMClassifierCV(S3VMClassifier):
         C, chosen, self.cv_errors_ = tune(
             resolved, rows, one_against_rest(codes), codes, weight, folds, self.Cs, self.factors
         )
+        self.cv_gammas_ = resolved.width * np.array(self.factors)
         return C, chosen
 
 
