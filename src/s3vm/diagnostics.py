@@ -183,4 +183,4 @@ def interval(hits: Any, rows: Any) -> tuple[Any, Any]:
     share, spread = hits / rows, _Z**2 / rows
     middle = (share + spread / 2) / (1 + spread)
     half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
+    return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)

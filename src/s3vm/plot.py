@@ -22,7 +22,8 @@ __all__ = ["calibration", "decision_boundary", "learning_curve", "score_histogra
 
 # Of Okabe and Ito's colours, which colour-blind people can tell apart, those that show on white and on black.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = "osD^vPX"  # one more than there are colours, so that 42 classes look different
+# Markers, and what makes them look as large as a circle: one more than colours, so that 42 classes look different.
+_MARKERS = (("o", 1.0), ("s", 0.9), ("D", 0.7), ("^", 1.3), ("v", 1.3), ("P", 1.2), ("X", 1.2))
 _GREY = "#8A8A8A"
 _DASHES = ("solid", "dashed", "dashdot")
 _DOWN = 0.6  # the height of labelled rows in a histogram, as a share of that of unlabelled ones
@@ -82,12 +83,12 @@ def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = 200, ax: "A
         lines += ax.plot([], [], color=ink, linewidth=0.9, linestyle="dashed", label="margin, f = ±1")
     dots, kinds = points[codes < 0], []
     for code, name in enumerate(class_names(clf)):
-        look: dict[str, Any] = {"color": _COLOURS[code % len(_COLOURS)], "marker": _MARKERS[code % len(_MARKERS)]}
+        marker, factor = _MARKERS[code % len(_MARKERS)]
+        look: dict[str, Any] = {"color": _COLOURS[code % len(_COLOURS)], "marker": marker, "linewidths": 0.6}
         own = points[codes == code]
         if len(own):
-            look["s"] = float(np.clip(4_000 / len(own), 14, 40))
-            look["edgecolors"] = [ax.get_facecolor()]
-            kinds.append(ax.scatter(*own.T, linewidths=0.6, zorder=3, label=f"class {_plain(name)}", **look))
+            look |= {"s": factor * float(np.clip(4_000 / len(own), 14, 40)), "edgecolors": [ax.get_facecolor()]}
+            kinds.append(ax.scatter(*own.T, zorder=3, label=f"class {_plain(name)}", **look))
     if len(dots):
         # Thousands of dots are a picture in the picture: as drawings they would make a file large and slow.
         look = {"s": float(np.clip(8_000 / len(dots), 4, 14)), "rasterized": True}
