@@ -1,6 +1,9 @@
 """Whether the pictures show what they should, and leave nothing behind."""
 
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -207,9 +210,23 @@ def test_clear_errors_leave_no_figure(draw, message):
     assert not plt.get_fignums()
 
 
+def test_the_page_on_plots(tmp_path, monkeypatch):
+    """The code of docs/plots.md runs as it stands."""
+    text = (Path(__file__).parents[1] / "docs" / "plots.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    exec("".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), {})
+    assert len(plt.get_fignums()) == 4
+    assert {page.name for page in tmp_path.iterdir()} == {"fit.html", "compared.html"}
+
+
 def test_unfitted():
     with pytest.raises(NotFittedError):
         plot.learning_curve(S3VMClassifier())
+
+
+def test_matplotlib_is_loaded_only_when_something_is_drawn():
+    code = "import sys, s3vm; s3vm.plot, s3vm.report; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_matplotlib(monkeypatch):

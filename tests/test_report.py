@@ -116,7 +116,7 @@ def assert_self_contained(page):
             assert not name.startswith("on"), f"{tag} {name}"
             if name in ("src", "href", "xlink:href", "action"):
                 assert value.startswith(("#", "data:text/csv", "data:image/png;base64,")), f"{tag} {name}={value[:40]}"
-            assert "url(" not in (value or "") or re.search(r"url\(#", value)
+            assert all(target[1:] in page.ids for target in re.findall(r"url\(([^)]*)\)", value or "")), value
     assert "@import" not in page.rawdata
     assert len(page.all("script")) == 1
     assert len(set(page.ids)) == len(page.ids), "every id is there once, though there are several figures"

@@ -177,7 +177,8 @@ def score_histogram(clf: Any, X: Any, y: Any, *, bins: int = 40, ax: "Axes | Non
     for (name, count), colour in zip(counts.items(), _COLOURS, strict=False):
         ax.bar(left, down * count, bottom=base, color=colour, label=_plain(name), **bar)
         base += down * count
-    ax.set_ylim(*(1.06 * limit for limit in (base.min(), max(unlabelled.max(), base.max()))))
+    entries = len(counts) + bool(unlabelled.any())
+    ax.set_ylim(1.06 * base.min(), (1.2 if entries <= 4 else 1.32) * max(unlabelled.max(), base.max()))
     ax.axhline(0, color=ink, linewidth=0.8)
     ax.axvline(0, color=ink, linewidth=1.5)
     if binary:
@@ -191,7 +192,7 @@ def score_histogram(clf: Any, X: Any, y: Any, *, bins: int = 40, ax: "Axes | Non
     ax.set_yticks([scale * n for scale, n in ticks], [f"{n:,}" for _, n in ticks])
     ax.set(xlabel="score f(x)" if binary else "score of the class, less the best other", ylabel="rows")
     _light(ax)
-    ax.legend(fontsize="small")
+    ax.legend(fontsize="small", loc="upper center", ncols=min(entries, 4), framealpha=1, edgecolor="none")
     return ax
 
 

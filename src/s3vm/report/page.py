@@ -31,6 +31,7 @@ __all__ = ["Section", "write"]
 
 Table = Mapping[str, Sequence[Any] | Array]
 
+_REM_AN_INCH = 6.7
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "matplotlib")
 # A figure is drawn in black on white, with frames of a light grey, and shown in the colours that the page has.
 _COLOURS = {"#000000": "currentColor", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
@@ -209,7 +210,8 @@ def _picture(figure: "Figure", prefix: str, label: str) -> str:
         element.attrib.update({name: _attribute(name, value, prefix) for name, value in given.items()})
     for size in ("width", "height", "version"):
         svg.attrib.pop(size, None)
-    svg.attrib.update({"role": "img", "aria-label": label})
+    width = _REM_AN_INCH * figure.get_figwidth()
+    svg.attrib.update({"role": "img", "aria-label": label, "style": f"max-width: {width:.3g}rem"})
     return ElementTree.tostring(svg, encoding="unicode")
 
 
