@@ -48,9 +48,12 @@ _HOMES = {
     "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
+_ROOMS = ("plot", "report")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"s3vm.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
@@ -58,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_ROOMS, "__version__"]
