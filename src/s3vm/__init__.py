@@ -51,6 +51,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "export":
+        return import_module("s3vm.export")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
