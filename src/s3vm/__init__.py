@@ -48,7 +48,7 @@ _HOMES = {
     "solvers": ["TSG", "Constant", "Decaying", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
-_ROOMS = ("plot", "report")
+_ROOMS = ("export", "plot", "report", "tables")
 
 
 def __getattr__(name: str) -> Any:
