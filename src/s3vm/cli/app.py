@@ -1,6 +1,8 @@
 """The commands and their options: what `s3vm --help` shows. The work is done elsewhere, and imported when needed."""
 
 import sys
+from collections.abc import Callable
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +26,14 @@ class Commands(TyperGroup):
             _complain("interrupted")
             raise typer.Exit(130) from None
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:
         try:
-            code = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]
+            code = super().main(args, standalone_mode=False, **extra)
         except typer.TyperException as problem:
-            code = _complain(problem.format_message())
+            asked = getattr(problem, "ctx", None)
+            code = _complain(problem.format_message() + (f" See {asked.command_path} --help" if asked else ""))
         except (ImportError, MemoryError, OSError, ValueError) as problem:
-            if "--verbose" in sys.argv:
+            if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
             code = _complain(str(problem) or type(problem).__name__)
         if standalone_mode:
@@ -45,6 +48,7 @@ def _complain(problem: str) -> int:
 
 
 app = typer.Typer(
+    name="s3vm",
     cls=Commands,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -93,7 +97,7 @@ Data = Annotated[
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A file that [bold]s3vm fit[/] wrote.", show_default=False)]
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-t", metavar="COLUMN", help="Column of the labels; empty ones mean unlabelled."),
+    typer.Option("--target", "-t", metavar="COLUMN", help="Column of the labels, unless DATA is svmlight or npz."),
 ]
 Unlabeled = Annotated[
     list[str] | None,
@@ -152,16 +156,21 @@ Verbose = Annotated[
 ]
 
 
-def _examples(*lines: str) -> str:
-    return "[bold]Examples[/]\n\n" + "\n\n".join(f"$ {line}" for line in lines)
+def _command(*examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of a function: its docstring is the help, with examples below."""
+
+    def made(function: Callable[..., None]) -> Callable[..., None]:
+        paragraphs = cleandoc(function.__doc__ or "").split("\n\n")
+        shown = "\n\n".join(["[bold]Examples[/]", *[f"$ {line}" for line in examples]])
+        return app.command(help="\n\n".join(" ".join(text.split()) for text in paragraphs), epilog=shown)(function)
+
+    return made
 
 
-@app.command(
-    epilog=_examples(
-        "s3vm fit mails.csv --target label -o spam.s3vm",
-        "s3vm fit few.csv -t label --unlabeled many.parquet --test held.csv --report fit.html",
-        "s3vm fit data.npz --mark -1 --C 10 --gamma 0.05 --weight 1",
-    )
+@_command(
+    "s3vm fit mails.csv --target label -o spam.s3vm",
+    "s3vm fit few.csv -t label --unlabeled many.parquet --test held.csv --report fit.html",
+    "s3vm fit data.npz --mark -1 --C 10 --gamma 0.05 --weight 1",
 )
 def fit(
     data: Data,
@@ -204,12 +213,10 @@ def fit(
     fitting.fit(Screen(json, quiet, verbose), files, settings, output, test, report)
 
 
-@app.command(
-    epilog=_examples(
-        "s3vm predict spam.s3vm new.parquet -o out.csv",
-        "s3vm predict spam.s3vm new.csv --probabilities --keep id -o out.parquet",
-        "s3vm predict spam.s3vm new.csv | head",
-    )
+@_command(
+    "s3vm predict spam.s3vm new.parquet -o out.csv",
+    "s3vm predict spam.s3vm new.csv --probabilities --keep id -o out.parquet",
+    "s3vm predict spam.s3vm new.csv | head",
 )
 def predict(
     model: Model,
@@ -239,9 +246,7 @@ def predict(
     serving.predict(screen, model, data, output, scores, probabilities, _names(keep), _names(drop), jobs)
 
 
-@app.command(
-    epilog=_examples("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
-)
+@_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
 def evaluate(
     model: Model,
     data: Data,
@@ -262,7 +267,7 @@ def evaluate(
     serving.evaluate(Screen(json, quiet, verbose), model, data, target, _names(mark), jobs)
 
 
-@app.command(epilog=_examples("s3vm info spam.s3vm", "s3vm info spam.s3vm --json"))
+@_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json")
 def info(model: Model, json: Json = False) -> None:
     """Say what is in a model file."""
     from s3vm.cli import serving
@@ -271,12 +276,10 @@ def info(model: Model, json: Json = False) -> None:
     serving.info(Screen(json), model)
 
 
-@app.command(
-    epilog=_examples(
-        "s3vm export spam.s3vm spam.onnx",
-        "s3vm export spam.s3vm small.onnx --compress unlabelled.parquet",
-        "s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005",
-    )
+@_command(
+    "s3vm export spam.s3vm spam.onnx",
+    "s3vm export spam.s3vm small.onnx --compress unlabelled.parquet",
+    "s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005",
 )
 def export(
     model: Model,
@@ -295,9 +298,7 @@ def export(
     serving.export(Screen(json, quiet), model, output, compress, tolerance)
 
 
-@app.command(
-    epilog=_examples("s3vm tune mails.csv --target label", "s3vm tune mails.csv -t label --kernel matern --json")
-)
+@_command("s3vm tune mails.csv --target label", "s3vm tune mails.csv -t label --kernel matern --json")
 def tune(
     data: Data,
     target: Target = None,
@@ -331,11 +332,9 @@ def tune(
     fitting.tune(Screen(json, quiet, verbose), files, settings)
 
 
-@app.command(
-    epilog=_examples(
-        "s3vm compare mails.csv --target label",
-        "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
-    )
+@_command(
+    "s3vm compare mails.csv --target label",
+    "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
 )
 def compare(
     data: Data,
@@ -375,7 +374,7 @@ def compare(
     comparing.compare(Screen(json, quiet, verbose), files, settings, test, report, max_rows)
 
 
-@app.command(epilog=_examples("s3vm demo"))
+@_command("s3vm demo")
 def demo(jobs: Jobs = -1, json: Json = False, quiet: Quiet = False) -> None:
     """See it work: handwritten digits, of which a few have labels. Half a minute."""
     from s3vm.cli import showing
@@ -384,7 +383,7 @@ def demo(jobs: Jobs = -1, json: Json = False, quiet: Quiet = False) -> None:
     showing.demo(Screen(json, quiet), jobs)
 
 
-@app.command(epilog=_examples("s3vm datasets", "S3VM_DATA=~/data s3vm datasets"))
+@_command("s3vm datasets", "S3VM_DATA=~/data s3vm datasets")
 def datasets(json: Json = False) -> None:
     """List data to try things on: scikit-learn's own, and .npz files in the folder that S3VM_DATA names."""
     from s3vm.cli import showing

@@ -46,7 +46,6 @@ class Part(NamedTuple):
 def compare(
     screen: Screen, files: Files, settings: Settings, test: str | None, report: str | None, max_rows: int
 ) -> None:
-    settings.classifier()
     writable(report)
     data = gather(screen, files)
     held = test_rows(screen, files, data, test)
@@ -179,38 +178,56 @@ def _against_the_first(found: list[dict[str, Any]]) -> None:
 
 
 def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
-    from matplotlib.figure import Figure
-
     from s3vm import report
+    from s3vm._optional import optional
 
     found = [one for one in result["methods"] if "failed" not in one]
-    table = {
-        "method": [one["method"] for one in result["methods"]],
-        "error, %": [100 * one["error"] if "error" in one else None for one in result["methods"]],
-        "± (standard error)": [100 * one["standard_error"] if "error" in one else None for one in result["methods"]],
-        "against the SVM": [100 * one["change"] if "change" in one else None for one in result["methods"]],
-        "± (row by row)": [
-            100 * one["change_standard_error"] if "change" in one else None for one in result["methods"]
-        ],
-        "seconds": [one.get("seconds") for one in result["methods"]],
-        "": [one.get("failed", "collapsed" if one.get("collapsed") else "") for one in result["methods"]],
-    }
-    figure = Figure(figsize=(5.4, 0.9 + 0.32 * len(found)), layout="constrained")
-    axes = figure.subplots()
-    at = np.arange(len(found))[::-1]
+    figure = optional("matplotlib.figure", "report").Figure(
+        figsize=(5.4, 0.9 + 0.32 * len(found)), layout="constrained"
+    )
+    axes, at = figure.subplots(), np.arange(len(found))[::-1]
     errors, spread = (100 * np.array([one[key] for one in found]) for key in ("error", "standard_error"))
     axes.errorbar(errors, at, xerr=spread, fmt="o", color="#000000", capsize=3)
     axes.set_yticks(at, [one["method"] for one in found])
     axes.set_xlabel("error, % (± standard error)")
     axes.spines[["top", "right"]].set_visible(False)
+    data, plain = result["data"], dict(vars(settings))
     best = min(found, key=lambda one: one["error"]) if found else None
-    data = result["data"]
-    text = f"Judged by {result['judged_by']}: {result['rows']:,} rows. C and width of the kernel are those of the SVM."
     report.write(
         path,
         f"Ways to learn from {Path(data['file']).name}",
-        "Every method failed." if best is None else f"The fewest errors: {best['method']}, {best['error']:.1%}.",
-        [report.Section("Errors", text, table=table, figure=figure, data=table)],
-        {**data, "unlabelled rows used": result["unlabelled_used"], **vars(settings)},
+        "Every method failed."
+        if best is None
+        else f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}.",
+        [
+            report.Section(
+                "Errors",
+                f"Of {result['rows']:,} rows, by {result['judged_by']}. C and the width of the kernel are those of the "
+                "supervised SVM. The difference from it is taken row by row, which makes its standard error smaller.",
+                table=_columns(result["methods"]),
+                figure=figure,
+                data={"method": [one["method"] for one in found], "error, %": errors, "standard error": spread},
+            )
+        ],
+        {**data, "unlabelled rows used": result["unlabelled_used"]}
+        | {name: value for name, value in plain.items() if value is not None and name != "solver"},
         {one["method"]: f"{one['error']:.1%}\n± {one['standard_error']:.1%}" for one in found},
     )
+
+
+def _columns(methods: list[dict[str, Any]]) -> dict[str, list[str]]:
+    columns = {
+        "method": [one["method"] for one in methods],
+        "error": [_plus_minus(one, "error") for one in methods],
+        "difference from the SVM": [_plus_minus(one, "change", "+") for one in methods],
+        "seconds": [f"{one['seconds']:.2f}" if "seconds" in one else "" for one in methods],
+        "remark": [one.get("failed", "collapsed" if one.get("collapsed") else "") for one in methods],
+    }
+    return {name: column for name, column in columns.items() if any(column)}
+
+
+def _plus_minus(one: dict[str, Any], name: str, sign: str = "") -> str:
+    if name not in one:
+        return "–"
+    spread = one["standard_error" if name == "error" else f"{name}_standard_error"]
+    return f"{one[name]:{sign}.1%} ± {spread:.1%}"

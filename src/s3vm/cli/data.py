@@ -149,11 +149,11 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
         raise tables.TableError(f"{where} has no labels: label some rows of each class")
     if len(counts) == 1:
         raise tables.TableError(f"{where} has only the label {next(iter(counts))!r}: label rows of another class, too")
-    if counts.total() > 2 and len(counts) == counts.total():
-        raise tables.TableError(f"{where} has a different label in each row: is it the target?")
     fractions = [label for label in counts if isinstance(label, float)]
     if fractions:
         raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
+    if counts.total() > 2 and len(counts) == counts.total():
+        raise tables.TableError(f"{where} has a different label in each row: is it the target?")
     if -1 in counts and n_unlabelled == 0:
         screen.warn("the label -1 counts as a class; if it marks unlabelled rows, say --mark -1")
     small = {label: count / counts.total() for label, count in counts.items() if count < _SKEWED * counts.total()}

@@ -47,7 +47,6 @@ class Learnt(NamedTuple):
 def fit(
     screen: Screen, files: Files, settings: Settings, output: str | None, test: str | None, report: str | None
 ) -> None:
-    settings.classifier()  # complains of wrong settings before anything is read
     writable(output, report)
     start = time.perf_counter()
     data = gather(screen, files)
@@ -89,7 +88,6 @@ def fit(
 
 
 def tune(screen: Screen, files: Files, settings: Settings) -> None:
-    settings.classifier()
     data = gather(screen, files)
     clf = learn(screen, data, settings).classifier
     model = model_facts(clf)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -47,9 +47,7 @@ class Screen:
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             TextColumn("{task.fields[count]}"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]left"),
-            TimeRemainingColumn(),
+            _Clock(),
         )
         hidden = self._json or self._quiet or not self._err.is_terminal
         with Progress(*columns, console=self._err, transient=True, disable=hidden) as bar:
@@ -98,6 +96,14 @@ class Screen:
             self._out.print(part)
         for text in self._warnings:
             self._err.print(Text.assemble(("warning: ", "bold yellow"), text))
+
+
+class _Clock(ProgressColumn):
+    """How long it will take, or has taken."""
+
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining
+        return Text(seconds(task.elapsed or 0.0) if left is None else f"{left:.0f} s left", style="dim")
 
 
 def grid(facts: Mapping[str, RenderableType | None]) -> Table:

@@ -118,13 +118,15 @@ def evaluate(
         for batch in source:
             assert batch.labels is not None
             of_batch = codes_of(batch.labels, clf.classes_, data)
-            codes.append(of_batch[of_batch >= 0])
-            scores.append(served.scores(batch.rows[of_batch >= 0]))
+            known = of_batch >= 0
+            if known.any():
+                codes.append(of_batch[known])
+                scores.append(served.scores(batch.rows[known]))
             n_rows += len(of_batch)
             told(n_rows, source.n_rows)
-    truth, found = np.concatenate(codes), np.concatenate(scores)
-    if not len(truth):
+    if not codes:
         raise tables.TableError(f"{data} has no labels to compare with")
+    truth, found = np.concatenate(codes), np.concatenate(scores)
     probabilities = served.probabilities(found) if hasattr(clf, "_calibrator") else None
     result = {
         "command": "evaluate",

@@ -5,6 +5,7 @@ from typing import Any
 from rich import box
 from rich.console import RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -41,10 +42,10 @@ def of_fit(result: dict[str, Any]) -> list[RenderableType]:
     after = []
     if found is not None and test is None:
         chosen = [*result["model"]["tuned"], *(["the weight"] if verdict is not None else [])]
-        text = f"  Held-out: each of {found['rows']:,} labelled rows was judged by a model that had not seen it."
+        text = f"Held-out: each of {found['rows']:,} labelled rows was judged by a model that had not seen it."
         if chosen:
             text += f" These rows chose {_and(chosen)}, too, so that the error is a little flattering; --test is not."
-        after = [Text(text, style="dim")]
+        after = [_aside(text)]
     return [_headline(result["data"]), Text(), grid(facts), *after]
 
 
@@ -142,10 +143,10 @@ def of_comparison(result: dict[str, Any]) -> list[RenderableType]:
         else ""
     )
     foot = (
-        f"  {result['rows']:,} rows judged by {result['judged_by']}. C and gamma were chosen once for all methods, "
+        f"{result['rows']:,} rows judged by {result['judged_by']}. C and gamma were chosen once for all methods, "
         f"which the seconds do not count.{sampled}"
     )
-    return [_headline(data), table, Text(foot, style="dim")]
+    return [_headline(data), table, _aside(foot)]
 
 
 def of_model(result: dict[str, Any]) -> list[RenderableType]:
@@ -176,6 +177,10 @@ def plain_table(first: str, *columns: str) -> Table:
     for name in columns:
         table.add_column(name, justify="right")
     return table
+
+
+def _aside(text: str) -> RenderableType:
+    return Padding(Text(text, style="dim"), (0, 2))
 
 
 def _headline(data: dict[str, Any]) -> RenderableType:
