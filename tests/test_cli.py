@@ -1,9 +1,11 @@
 """The command line: every command, what it prints for people and for machines, and how it fails."""
 
 import json
+import re
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +105,30 @@ def test_without_the_extra(monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda name: None if name in ("rich", "typer") else 1)
     with pytest.raises(SystemExit, match=r's3vm: the command line needs typer, rich: pip install "s3vm\[cli\]"'):
         cli.main()
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
+
+
+def in_substance(text):
+    """Without numbers, which differ between machines, and line breaks, which differ with them."""
+    lines = [line for line in text.splitlines() if not line.startswith("  s3vm ")]  # solvers come and go
+    return " ".join(re.sub(r"[-+±]?\d[\d.,]*", "#", " ".join(lines)).replace("─", "").split())
+
+
+def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("S3VM_DATA", raising=False)
+    monkeypatch.setattr(showing, "_DRAWS", 1)
+    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], {})
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+        command, printed = block.split("\n", 1)
+        words, _, head = command.removeprefix("$ s3vm ").partition(" | head -")
+        result = CliRunner().invoke(app, words.split(), env={"COLUMNS": "100", "TERM": "dumb"})
+        shown = "\n".join(result.output.splitlines()[: int(head)] if head else result.output.splitlines())
+        assert in_substance(shown) == in_substance(printed), command
+    assert all(f"## {command}\n" in PAGE for command in COMMANDS)
 
 
 # fit
@@ -356,7 +382,7 @@ def test_tune(folder):
     assert set(result["weights"]) == {"0.0", "0.3", "1.0"}
     shown = run("tune", folder / "mails.csv", "-t", "label").stdout
     assert f"--C {clf.C_:g} --gamma" in shown
-    assert "Held-out error of the supervised SVM" in shown
+    assert "Supervised SVM, held-out error" in shown
 
 
 def test_compare(folder, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 __all__ = ["main"]
 
-_NEEDED = ("typer", "rich", "pyarrow", "safetensors")
+_NEEDED = ("typer", "rich", "pyarrow")
 
 
 def main() -> None:

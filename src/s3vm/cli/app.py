@@ -26,7 +26,7 @@ class Commands(TyperGroup):
             _complain("interrupted")
             raise typer.Exit(130) from None
 
-    def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         try:
             code = super().main(args, standalone_mode=False, **extra)
         except typer.TyperException as problem:

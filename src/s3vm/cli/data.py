@@ -1,7 +1,7 @@
 """From files to rows and labels."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from s3vm._typing import Array, Rows
 from s3vm.cli.screen import Screen
 from s3vm.sources import stack
 
-__all__ = ["Data", "Files", "codes_of", "gather", "target_of", "test_rows", "writable"]
+__all__ = ["Data", "Files", "codes_of", "gather", "skewed", "target_of", "test_rows", "writable"]
 
 _SKEWED = 0.1
 
@@ -136,6 +136,14 @@ def codes_of(labels: Array, classes: Array, path: str) -> Array:
     return np.array([codes[label] for label in labels.tolist()], dtype=np.intp)
 
 
+def skewed(counts: Mapping[Any, int]) -> dict[Any, float]:
+    """The classes that have so small a share that the error says little, and the share of each."""
+    total = sum(counts.values())
+    if len(counts) >= 1 / _SKEWED:
+        return {}
+    return {label: count / total for label, count in counts.items() if count < _SKEWED * total}
+
+
 def _like(rows: Rows, more: Rows) -> Rows:
     """Rows as sparse or as dense as others, so that they can stand below them."""
     if sparse.issparse(rows):
@@ -156,7 +164,6 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
         raise tables.TableError(f"{where} has a different label in each row: is it the target?")
     if -1 in counts and n_unlabelled == 0:
         screen.warn("the label -1 counts as a class; if it marks unlabelled rows, say --mark -1")
-    small = {label: count / counts.total() for label, count in counts.items() if count < _SKEWED * counts.total()}
-    if small and len(counts) < 1 / _SKEWED:
+    if small := skewed(counts):
         shares = ", ".join(f"{label} {share:.1%}" for label, share in small.items())
         screen.warn(f"skewed classes ({shares} of the labelled rows): look at the balanced error, not at the error")

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from s3vm.cli.data import skewed
 from s3vm.cli.screen import bytes_of, grid, percent, seconds
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 _MOST_CLASSES = 6
+_MOST_CROSSED = 4  # classes that have a column each
 _WORTH_A_SPEED = 10_000  # rows
 
 
@@ -32,7 +34,7 @@ def of_fit(result: dict[str, Any]) -> list[RenderableType]:
     facts: dict[str, RenderableType | None] = {
         "Learnt": f"{_function(model)}{tuned}",
         "Held-out error": None if found is None else interval_text(found),
-        "Balanced error": None if found is None or not _is_skewed(result["data"]) else percent(found["balanced_error"]),
+        "Balanced error": percent(found["balanced_error"]) if found and skewed(result["data"]["classes"]) else None,
         "Unlabelled rows": _verdict(verdict, found),
         "Test error": None if test is None else f"{interval_text(test)}  [dim]{test['rows']:,} rows[/dim]",
         "Took": f"{seconds(result['seconds']['reading'])} to read, {seconds(result['seconds']['training'])} to train",
@@ -54,7 +56,7 @@ def of_tuning(result: dict[str, Any]) -> list[RenderableType]:
     cells = result["grid"]
     if cells is not None:
         table = plain_table("C", *[f"{gamma:.3g}" for gamma in cells["gamma"]])
-        table.title = "Held-out error of the supervised SVM in %, by C (down) and gamma (across)"
+        table.title = "Supervised SVM, held-out error in %, by C and gamma"
         chosen = result["chosen"]
         for C, errors in zip(cells["C"], cells["error"], strict=True):
             row = [f"{100 * error:.1f}" for error in errors]
@@ -96,15 +98,22 @@ def of_predictions(result: dict[str, Any]) -> list[RenderableType]:
 
 def of_evaluation(result: dict[str, Any]) -> list[RenderableType]:
     found = result["measures"]
-    names = list(found["classes"])
-    table = plain_table("class", "rows", "found", "right when said", *[f"as {escape(str(name))}" for name in names])
-    for name, counts in zip(names, found["confusion"], strict=True):
-        facts = found["classes"][name]
+    names = [escape(str(name)) for name in found["classes"]]
+    crossed = len(names) <= _MOST_CROSSED
+    table = plain_table("class", "rows", "found", "right when said", *[f"as {name}" for name in names if crossed])
+    if not crossed:
+        table.add_column("taken for")
+    for k, (facts, counts) in enumerate(zip(found["classes"].values(), found["confusion"], strict=True)):
+        wrong = sorted((j for j in range(len(names)) if j != k and counts[j]), key=lambda j: -counts[j])
         table.add_row(
-            escape(str(name)),
+            names[k],
             f"{facts['rows']:,}",
             *[percent(facts[key]) if facts[key] == facts[key] else "–" for key in ("recall", "precision")],
-            *[f"{count:,}" for count in counts],
+            *(
+                [f"{count:,}" for count in counts]
+                if crossed
+                else [_listed([f"{names[j]} ({counts[j]:,})" for j in wrong])]
+            ),
         )
     more = {"Average precision": "average_precision", "Area under ROC": "roc_auc", "Brier score": "brier"}
     facts = {
@@ -146,7 +155,8 @@ def of_comparison(result: dict[str, Any]) -> list[RenderableType]:
         f"{result['rows']:,} rows judged by {result['judged_by']}. C and gamma were chosen once for all methods, "
         f"which the seconds do not count.{sampled}"
     )
-    return [_headline(data), table, _aside(foot)]
+    report: list[RenderableType] = [Text(), grid({"Report": escape(result["report"])})] if "report" in result else []
+    return [_headline(data), table, _aside(foot), *report]
 
 
 def of_model(result: dict[str, Any]) -> list[RenderableType]:
@@ -212,10 +222,6 @@ def _file(model: dict[str, Any]) -> str | None:
         if "file" in model
         else "not saved (-o model.s3vm)"
     )
-
-
-def _is_skewed(data: dict[str, Any]) -> bool:
-    return min(data["classes"].values()) < 0.1 * data["labelled"]
 
 
 def _listed(names: list[str]) -> str:
