@@ -25,6 +25,7 @@ _SEPARATORS = (",", ";", "\t")
 _BLOCK = 1 << 20  # bytes of a csv file that are parsed together
 _LINES = 100  # or as many lines, if they are long
 _ROWS = 1 << 14  # rows of a parquet file that are read together
+_PAGE = 1 << 16  # bytes
 
 
 class Named(ABC):
@@ -161,7 +162,8 @@ class Parquet(Named):
 
     def _open(self) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(self.path, pre_buffer=False)
+            # Pages are read as they are needed: a group of rows may be as large as the file.
+            return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE)
         except (pa.ArrowException, OSError) as problem:
             raise TableError(f"{self.path} is not a parquet file: {problem}") from None
 
