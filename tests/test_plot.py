@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from fitted import HOSTILE, QUICK, blobs, moons, supervised
 from s3vm import LabeledKFold, S3VMClassifier, diagnostics, plot
+from s3vm.diagnostics import Sample
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +110,7 @@ def test_score_histogram():
     ax = plot.score_histogram(clf, X, y, bins=20)
     assert legend(ax) == ["unlabelled", "class 0", "class 1"]
     up, *down = ([bar.get_height() for bar in bars] for bars in ax.containers)
-    counts = diagnostics.score_bins(clf, X, y, bins=20)
+    counts = diagnostics.score_bins(Sample(clf, X, y), bins=20)
     np.testing.assert_array_equal(up, counts["unlabelled"])
     assert sum(up) == 260
     for heights, name in zip(down, ["class 0", "class 1"]):
@@ -123,9 +124,9 @@ def test_score_histogram_of_more_classes():
     assert legend(ax) == ["unlabelled", r"class \$x^\$", f"class {HOSTILE[:17]}…", "class ash"]
     many = blobs(8, tuple("abcdefgh"))
     assert legend(plot.score_histogram(*many[:3])) == ["unlabelled", "labelled"], "more classes than colours"
-    _, codes, scores = diagnostics.scored(*many[:3])
-    counts = diagnostics.score_bins(*many[:3])
-    right = scores.argmax(axis=1) == codes
+    sample = Sample(*many[:3])
+    counts, codes = diagnostics.score_bins(sample), sample.codes
+    right = sample.scores.argmax(axis=1) == codes
     labelled = np.sum([counts[f"class {name}"] for name in "abcdefgh"], axis=0)
     assert np.sum(labelled[counts["from"] >= 0]) == pytest.approx(np.sum(right[codes >= 0]), abs=2)
 
@@ -188,8 +189,8 @@ def test_a_search_and_another_classifier():
 def test_samples_of_many_rows():
     clf, X, y, _ = moons()
     rows = np.tile(X, (100, 1))
-    _, codes, scores = diagnostics.scored(clf, rows, np.tile(y, 100), most=1000)
-    assert (np.sum(codes >= 0), np.sum(codes < 0), len(scores)) == (1000, 1000, 2000)
+    sample = Sample(clf, rows, np.tile(y, 100), most=1000)
+    assert (np.sum(sample.codes >= 0), np.sum(sample.codes < 0), len(sample.scores)) == (1000, 1000, 2000)
 
 
 @pytest.mark.parametrize(

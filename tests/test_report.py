@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from fitted import HOSTILE, blobs, moons, supervised
 from s3vm import diagnostics, report
+from s3vm.diagnostics import Sample
 from s3vm.report import Section
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -167,7 +168,7 @@ def test_report_of_a_fit(tmp_path, case, with_test):
     data = page.data()
     history = {name: column.tolist() for name, column in learner.history_.items()}
     assert {name: list(map(float, column)) for name, column in data["learning-curve.csv"].items()} == history
-    bins = diagnostics.score_bins(clf, X, y)
+    bins = diagnostics.score_bins(Sample(clf, X, y))
     scores = data["scores-of-the-training-rows.csv"]
     assert list(scores) == list(bins)
     np.testing.assert_array_equal(np.array(scores["unlabelled"], dtype=int), bins["unlabelled"])

@@ -1,6 +1,7 @@
 """What a fitted classifier says of some rows, in columns of numbers: plots draw them, reports hand them out."""
 
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -13,35 +14,23 @@ from s3vm.labels import split_labels
 
 __all__ = [
     "Columns",
-    "Scored",
+    "Sample",
     "ahead",
     "class_names",
     "codes_of",
     "curves",
-    "feature_names",
-    "in_plane",
     "interval",
     "learner",
     "plane",
     "reliability",
     "score_bins",
-    "scored",
 ]
 
 Columns = dict[str, Array]
 
-_MOST = 20_000  # rows of each kind that are looked at: a picture has no use for more
-_DOTS = 4_000  # the same for rows that are drawn one by one
+_MOST = 5_000  # rows of each kind that are looked at: a picture has no use for more
 _TAIL = 0.001  # the share of rows on either side that may lie beyond the outermost bins
 _Z = 1.96  # standard errors either way that hold 95%
-
-
-class Scored(NamedTuple):
-    """Some rows, the code of each one's class in `classes_` (-1: unlabelled), and the classifier's scores of them."""
-
-    X: Any
-    codes: Array
-    scores: Array
 
 
 def learner(clf: Any) -> Any:
@@ -55,11 +44,6 @@ def learner(clf: Any) -> Any:
 
 def class_names(clf: Any) -> list[str]:
     return [str(name) for name in clf.classes_.tolist()]
-
-
-def feature_names(clf: Any, X: Any) -> list[str]:
-    names = getattr(X, "columns", getattr(clf, "feature_names_in_", None))
-    return [f"feature {at}" for at in range(X.shape[1])] if names is None else [str(name) for name in names]
 
 
 def codes_of(clf: Any, X: Any, y: Any) -> Array:
@@ -77,14 +61,32 @@ def codes_of(clf: Any, X: Any, y: Any) -> Array:
     return codes
 
 
-def scored(clf: Any, X: Any, y: Any, most: int = _MOST) -> Scored:
-    """The scores of the rows, or of a sample of at most so many labelled and so many unlabelled ones."""
-    codes = codes_of(clf, X, y)
-    rng = np.random.default_rng(0)
-    kinds = (np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0))
-    chosen = np.concatenate([rng.choice(rows, most, replace=False) if len(rows) > most else rows for rows in kinds])
-    X = _safe_indexing(X, np.sort(chosen))
-    return Scored(X, codes[np.sort(chosen)], clf.decision_function(X))
+class Sample:
+    """Rows, at most so many labelled and so many unlabelled ones, and what a classifier says of them.
+
+    `codes` are those of the rows' classes in `classes_`, -1 for unlabelled rows.
+    """
+
+    def __init__(self, clf: Any, X: Any, y: Any, most: int = _MOST) -> None:
+        codes = codes_of(clf, X, y)
+        rng = np.random.default_rng(0)
+        kinds = (np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0))
+        some = [rng.choice(rows, most, replace=False) if len(rows) > most else rows for rows in kinds]
+        chosen = np.sort(np.concatenate(some))
+        self.clf, self.X, self.codes = clf, _safe_indexing(X, chosen), codes[chosen]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self.clf.decision_function(self.X)
+
+    @property
+    def points(self) -> Array:
+        return np.asarray(self.X.toarray() if sparse.issparse(self.X) else self.X, dtype=np.float64)
+
+    @property
+    def feature_names(self) -> list[str]:
+        names = getattr(self.X, "columns", getattr(self.clf, "feature_names_in_", None))
+        return [f"feature {at}" for at in range(self.X.shape[1])] if names is None else [str(name) for name in names]
 
 
 def ahead(scores: Array) -> Array:
@@ -107,19 +109,19 @@ def curves(clf: Any) -> Columns:
     return dict(history)
 
 
-def score_bins(clf: Any, X: Any, y: Any, bins: int = 40) -> Columns:
+def score_bins(sample: Sample, bins: int = 40) -> Columns:
     """How many unlabelled rows, and how many labelled rows of each class, have scores from here to there.
 
     With two classes the score is f. With more it is that of the row's class less that of the best other class; the
     class of an unlabelled row is the predicted one. The outermost bins also hold what lies beyond them.
     """
-    _, codes, scores = scored(clf, X, y)
+    codes, scores, names = sample.codes, sample.scores, class_names(sample.clf)
     if scores.ndim > 1:
         own = np.where(codes < 0, scores.argmax(axis=1), codes)
         scores = ahead(scores)[np.arange(len(own)), own]
     low, high = np.quantile(scores, [_TAIL, 1 - _TAIL])
     edges = np.linspace(low, high, bins + 1) if low < high else np.linspace(low - 1, low + 1, bins + 1)
-    groups = {"unlabelled": codes < 0} | {f"class {name}": codes == code for code, name in enumerate(class_names(clf))}
+    groups = {"unlabelled": codes < 0} | {f"class {name}": codes == code for code, name in enumerate(names)}
     inside = np.clip(scores, edges[0], edges[-1])
     return {"from": edges[:-1], "to": edges[1:]} | {
         name: np.histogram(inside[rows], edges)[0] for name, rows in groups.items()
@@ -130,13 +132,14 @@ def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
     """How often that came true which was given a probability from here to there.
 
     With two classes it is that a row is of ``classes_[1]``; with more, that it is of the predicted class. `low` and
-    `high` bound the 95% interval of the observed share. Unlabelled rows do not count, empty bins are left out.
+    `high` bound the 95% interval of the observed share. Unlabelled rows do not count, empty bins are left out, and of
+    many rows a sample is taken.
     """
-    codes = codes_of(clf, X, y)
     if not hasattr(clf, "predict_proba"):
         raise ValueError(f"this {type(learner(clf)).__name__} gives no probabilities: fit it with probability=True")
-    probabilities = clf.predict_proba(_safe_indexing(X, np.flatnonzero(codes >= 0)))
-    codes = codes[codes >= 0]
+    sample = Sample(clf, X, y, 2 * _MOST)
+    codes = sample.codes[sample.codes >= 0]
+    probabilities = clf.predict_proba(_safe_indexing(sample.X, np.flatnonzero(sample.codes >= 0)))
     binary = probabilities.shape[1] == 2
     claimed = probabilities[:, 1] if binary else probabilities.max(axis=1)
     true = codes == (1 if binary else probabilities.argmax(axis=1))
@@ -156,23 +159,11 @@ def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
     }
 
 
-def in_plane(clf: Any, X: Any, y: Any) -> Scored:
-    """Rows of two features as an array with their codes and scores, at most a few thousand of each kind."""
-    if X.shape[1] != 2:
-        raise ValueError(
-            f"a decision boundary is drawn over two features, and X has {X.shape[1]}: fit a classifier to two of them, "
-            "or to two components of a PCA"
-        )
-    rows, codes, scores = scored(clf, X, y, _DOTS)
-    return Scored(np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64), codes, scores)
-
-
-def plane(clf: Any, X: Any, y: Any) -> Columns:
-    """What `in_plane` has, in columns; the label of an unlabelled row is empty."""
-    points, codes, scores = in_plane(clf, X, y)
-    names = class_names(clf)
-    columns = {f"x{at} ({name})": points[:, at] for at, name in enumerate(feature_names(clf, X))}
-    columns["label"] = np.array([*names, ""], dtype=object)[codes]
+def plane(sample: Sample) -> Columns:
+    """Rows of few features, in columns, with their labels, empty if unlabelled, and scores."""
+    names, scores = class_names(sample.clf), sample.scores
+    columns = {f"x{at} ({name})": sample.points[:, at] for at, name in enumerate(sample.feature_names)}
+    columns["label"] = np.array([*names, ""], dtype=object)[sample.codes]
     if scores.ndim == 1:
         return columns | {"score": scores}
     return columns | {f"score of {name}": scores[:, code] for code, name in enumerate(names)}

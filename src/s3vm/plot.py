@@ -12,7 +12,7 @@ import numpy as np
 from s3vm import diagnostics
 from s3vm._optional import optional
 from s3vm._typing import Array
-from s3vm.diagnostics import class_names, feature_names, learner
+from s3vm.diagnostics import Columns, Sample, class_names, learner
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +27,7 @@ _MARKERS = (("o", 1.0), ("s", 0.9), ("D", 0.7), ("^", 1.3), ("v", 1.3), ("P", 1.
 _GREY = "#8A8A8A"
 _DASHES = ("solid", "dashed", "dashdot")
 _DOWN = 0.6  # the height of labelled rows in a histogram, as a share of that of unlabelled ones
+_RESOLUTION = 128
 _FEW = 20  # iterations that are marked one by one
 _LONGEST_NAME = 24
 
@@ -42,7 +43,7 @@ _PANELS = {
 }
 
 
-def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = 200, ax: "Axes | None" = None) -> "Axes":
+def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = _RESOLUTION, ax: "Axes | None" = None) -> "Axes":
     """Rows of two features, and the line where the classifier changes its mind.
 
     Labelled rows are coloured by class, unlabelled ones faint. With two classes the dashed lines are the margin, f = 1
@@ -54,12 +55,22 @@ def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = 200, ax: "A
     X : array, CSR matrix or data frame of shape (n_rows, 2)
     y : array of shape (n_rows,)
         Labels, with unlabelled rows marked as they were for `fit`.
-    resolution : int, default 200
+    resolution : int, default 128
         Points of the grid in each direction.
     ax : matplotlib axes or None, default None
     """
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    points, codes, _ = diagnostics.in_plane(clf, X, y)
+    return draw_boundary(Sample(clf, X if hasattr(X, "shape") else np.asarray(X), y), resolution=resolution, ax=ax)
+
+
+def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = None) -> "Axes":
+    """What `decision_boundary` draws."""
+    clf, X, codes = sample.clf, sample.X, sample.codes
+    if X.shape[1] != 2:
+        raise ValueError(
+            f"a decision boundary is drawn over two features, and X has {X.shape[1]}: fit a classifier to two of them, "
+            "or to two components of a PCA"
+        )
+    points = sample.points
     low, high = points.min(axis=0), points.max(axis=0)
     edge = np.where(high > low, 0.06 * (high - low), 1.0)
     across, up = np.linspace(low - edge, high + edge, resolution).T
@@ -95,7 +106,7 @@ def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = 200, ax: "A
         ax.scatter(*dots.T, color=_GREY, alpha=0.6, linewidths=0, **look)
         kinds.append(ax.scatter([], [], s=14, color=_GREY, linewidths=0, label="unlabelled"))
     ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
-    across_name, up_name = feature_names(clf, X)
+    across_name, up_name = sample.feature_names
     ax.set(xlabel=_plain(across_name), ylabel=_plain(up_name))
     ax.legend(handles=[*kinds, *lines], ncols=1 + len(kinds) // 7, fontsize="small", framealpha=0.9)
     return ax
@@ -159,8 +170,13 @@ def score_histogram(clf: Any, X: Any, y: Any, *, bins: int = 40, ax: "Axes | Non
     bins : int, default 40
     ax : matplotlib axes or None, default None
     """
-    counts = diagnostics.score_bins(clf, X, y, bins)
-    left, right, unlabelled = (counts.pop(name) for name in ("from", "to", "unlabelled"))
+    return draw_scores(diagnostics.score_bins(Sample(clf, X, y), bins), ax=ax)
+
+
+def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
+    """What `score_histogram` draws."""
+    left, right, unlabelled = (columns[name] for name in ("from", "to", "unlabelled"))
+    counts = {name: column for name, column in columns.items() if name not in ("from", "to", "unlabelled")}
     binary = len(counts) == 2
     if len(counts) > len(_COLOURS):
         counts = {"labelled": np.sum(list(counts.values()), axis=0)}
@@ -212,10 +228,14 @@ def calibration(clf: Any, X: Any, y: Any, *, bins: int = 10, ax: "Axes | None" =
     bins : int, default 10
     ax : matplotlib axes or None, default None
     """
-    points = diagnostics.reliability(clf, X, y, bins)
+    return draw_calibration(diagnostics.reliability(clf, X, y, bins), class_names(clf), ax=ax)
+
+
+def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "Axes":
+    """What `calibration` draws; `names` are those of the classes."""
     ax = _axes(ax)
     ink = ax.xaxis.label.get_color()
-    binary = len(clf.classes_) == 2
+    binary = len(names) == 2
     height = 0.18 * points["rows"] / points["rows"].max()
     width = points["to"] - points["from"]
     ax.bar(points["from"], height, width, align="edge", color=_GREY, alpha=0.35, label="rows")
@@ -226,7 +246,7 @@ def calibration(clf: Any, X: Any, y: Any, *, bins: int = 10, ax: "Axes | None" =
     ax.errorbar(
         points["probability"], points["observed"], spread, color=_COLOURS[0], marker="o", capsize=2, label="observed"
     )
-    what = f"class {_plain(class_names(clf)[1])}" if binary else "the predicted class"
+    what = f"class {_plain(names[1])}" if binary else "the predicted class"
     ax.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), xlabel=f"probability of {what}", ylabel=f"share of {what}")
     if not binary:
         ax.set(xlim=(points["from"][0] - 0.02, 1.02), ylabel="share predicted rightly")

@@ -12,7 +12,7 @@ from sklearn.utils import _safe_indexing
 from s3vm import diagnostics, plot
 from s3vm._optional import optional
 from s3vm._typing import Array
-from s3vm.diagnostics import class_names, learner
+from s3vm.diagnostics import Sample, class_names, learner
 from s3vm.report.page import Section, write
 from s3vm.safety import Safety
 
@@ -74,11 +74,11 @@ class _Fit:
     """A classifier, the rows it was fitted to, and what it says of test rows."""
 
     def __init__(self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None) -> None:
-        self.clf, self.X, self.y, self.test = clf, X if hasattr(X, "shape") else np.asarray(X), y, test
+        self.clf, self.X, self.test = clf, X if hasattr(X, "shape") else np.asarray(X), test
         self.learner = learner(clf)
         self.safety = getattr(self.learner, "safety_", None)
         self.names = class_names(clf)
-        self.codes = diagnostics.codes_of(clf, X, y)
+        self.codes, self.sample = diagnostics.codes_of(clf, X, y), Sample(clf, self.X, y)
         self.n_labelled, self.n_unlabelled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
         if test is not None:
             codes = diagnostics.codes_of(clf, *test)
@@ -153,8 +153,7 @@ class _Fit:
             "labelled rows": [int((self.codes == code).sum()) for code in many],
         }
         if self.n_unlabelled:
-            _, codes, scores = diagnostics.scored(self.clf, self.X, self.y)
-            guess = diagnostics.ahead(scores).argmax(axis=1)[codes < 0]
+            guess = diagnostics.ahead(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["share of unlabelled rows, predicted"] = [f"{np.mean(guess == code):.1%}" for code in many]
         if self.test is not None:
             table["test rows"] = [int((self.truth == code).sum()) for code in many]
@@ -163,7 +162,7 @@ class _Fit:
         return table
 
     def pictures(self) -> Iterator[Section]:
-        clf, X, y = self.clf, self.X, self.y
+        clf = self.clf
         if getattr(self.learner, "history_", None):
             text = "Thin lines are single iterations, thick ones their running mean."
             tried = list(self.safety.scores)[1:2] if self.safety is not None else []
@@ -173,24 +172,27 @@ class _Fit:
                 )
             figure = _drawn(plot.learning_curve, clf, height=5.2)
             yield Section("Learning curve", text, figure=figure, data=diagnostics.curves(clf))
-        yield Section(
-            "Scores of the training rows",
+        bins = diagnostics.score_bins(self.sample)
+        text = (
             "The boundary is at 0. If it runs through a gap between the rows, few unlabelled rows have scores near 0."
-            + (" Dashed lines are the margin." if len(self.names) == 2 else ""),
-            figure=_drawn(plot.score_histogram, clf, X, y),
-            data=diagnostics.score_bins(clf, X, y),
         )
+        if len(self.names) == 2:
+            text += " Dashed lines are the margin."
+        if len(self.sample.codes) < len(self.codes):
+            text += f" Counted on {len(self.sample.codes):,} rows, a sample."
+        yield Section("Scores of the training rows", text, figure=_drawn(plot.draw_scores, bins), data=bins)
         if self.test is not None and hasattr(clf, "predict_proba"):
+            points = diagnostics.reliability(clf, *self.test)
             yield Section(
                 "Calibration on test rows",
                 "Of rows with probability p, a share p should turn out so: points belong on the diagonal. Bars are "
                 "95% intervals, numbers the rows in each bin.",
-                figure=_drawn(plot.calibration, clf, *self.test),
-                data=diagnostics.reliability(clf, *self.test),
+                figure=_drawn(plot.draw_calibration, points, self.names),
+                data=points,
             )
-        if X.shape[1] == 2:
-            figure = _drawn(plot.decision_boundary, clf, X, y, height=3.8)
-            yield Section("Decision boundary", figure=figure, data=diagnostics.plane(clf, X, y))
+        if self.X.shape[1] == 2:
+            figure = _drawn(plot.draw_boundary, self.sample, height=3.8)
+            yield Section("Decision boundary", figure=figure, data=diagnostics.plane(self.sample))
 
 
 def _drawn(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
