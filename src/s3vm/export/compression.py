@@ -114,7 +114,7 @@ def compress(
         raise ValueError(f'into={into!r} is not known: give "auto", "features" or "landmarks"')
     parts = taken_apart(estimator)
     rows = X if parts.scaler is None else parts.scaler.transform(X)
-    with threadpool_limits(limits=1):  # the same result on any machine
+    with threadpool_limits(limits=1):  # sums in the same order on any number of cores
         smaller = _Compressor(parts.classifier, rows).run(tolerance, into, size)
     return Parts(smaller, parts.scaler, parts.names).together()
 
@@ -144,6 +144,7 @@ class _Compressor:
                 f"size={size!r} is not valid: give a whole number from 1 to {self._rows.shape[0]}, or more rows"
             )
         model, report = self._found(tolerance, ("features", "landmarks") if into == "auto" else (into,), size)
+        report = replace(report, speed_up=self._seconds(self._model) / self._seconds(model))
         if not report.within(tolerance):
             warnings.warn(
                 f"the tolerance of {tolerance:.2%} is not reached: {report}. Give more rows or a higher tolerance, or "
@@ -151,8 +152,8 @@ class _Compressor:
                 stacklevel=4,
             )
         smaller = copy.copy(self._clf)
-        smaller.model_, smaller._start, smaller._transduction = model, None, None
-        smaller.compression_ = replace(report, speed_up=self._seconds(self._model) / self._seconds(model))
+        smaller.model_, smaller.compression_ = model, report
+        smaller._start = smaller._transduction = None
         return smaller
 
     def _found(self, tolerance: float, kinds: tuple[str, ...], size: int | None) -> tuple[Model, Compression]:
