@@ -15,9 +15,11 @@ from typer import Exit
 
 import s3vm
 from s3vm import LabeledKFold, tables
+from s3vm import report as reports
+from s3vm._optional import optional
 from s3vm._typing import Array, Rows
 from s3vm.cli import summary
-from s3vm.cli.data import Data, Files, gather, test_rows, writable
+from s3vm.cli.data import Data, Files, gather, held_rows, writable
 from s3vm.cli.fitting import scaled
 from s3vm.cli.measures import error_of
 from s3vm.cli.screen import Screen
@@ -47,8 +49,10 @@ def compare(
     screen: Screen, files: Files, settings: Settings, test: str | None, report: str | None, max_rows: int
 ) -> None:
     writable(report)
+    if report is not None:
+        optional("matplotlib", "report")
     data = gather(screen, files)
-    held = test_rows(screen, files, data, test)
+    held = held_rows(screen, files, data, test)
     fewer = _fewer(data, max_rows, settings.seed)
     with screen.progress("choosing C and gamma", "parts") as told:
         parts = _parts(screen, fewer, held, settings, told)
@@ -178,9 +182,6 @@ def _against_the_first(found: list[dict[str, Any]]) -> None:
 
 
 def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
-    from s3vm import report
-    from s3vm._optional import optional
-
     found = [one for one in result["methods"] if "failed" not in one]
     figure = optional("matplotlib.figure", "report").Figure(
         figsize=(5.4, 0.9 + 0.32 * len(found)), layout="constrained"
@@ -193,14 +194,14 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     data, plain = result["data"], dict(vars(settings))
     best = min(found, key=lambda one: one["error"]) if found else None
-    report.write(
+    reports.write(
         path,
         f"Ways to learn from {Path(data['file']).name}",
         "Every method failed."
         if best is None
         else f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}.",
         [
-            report.Section(
+            reports.Section(
                 "Errors",
                 f"Of {result['rows']:,} rows, by {result['judged_by']}. C and the width of the kernel are those of the "
                 "supervised SVM. The difference from it is taken row by row, which makes its standard error smaller.",

@@ -1,5 +1,6 @@
 """From files to rows and labels."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from s3vm import tables
 from s3vm._typing import Array, Rows
 from s3vm.cli.screen import Screen
 from s3vm.sources import stack
+from s3vm.tables.errors import listed
 
-__all__ = ["Data", "Files", "codes_of", "gather", "skewed", "target_of", "test_rows", "writable"]
+__all__ = ["Data", "Files", "codes_of", "gather", "held_rows", "skewed", "target_of", "writable"]
 
 _SKEWED = 0.1
 
@@ -80,14 +82,7 @@ def gather(screen: Screen, files: Files) -> Data:
     """All rows, those of further files without labels; the labels must make sense as classes."""
     target = target_of(files.data, files.target)
     with screen.progress(f"reading {Path(files.data).name}") as told:
-        table = tables.read(
-            files.data,
-            target,
-            files.features or None,
-            drop=files.drop,
-            mark=files.mark,
-            progress=told,
-        )
+        table = tables.read(files.data, target, files.features or None, drop=files.drop, mark=files.mark, progress=told)
     assert table.labels is not None
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
@@ -102,7 +97,7 @@ def gather(screen: Screen, files: Files) -> Data:
     return Data(rows, labels, table.names, dict(sorted(counts.items())))
 
 
-def test_rows(screen: Screen, files: Files, data: Data, test: str | None) -> tuple[Rows, Array] | None:
+def held_rows(screen: Screen, files: Files, data: Data, test: str | None) -> tuple[Rows, Array] | None:
     """The rows to test on, and the code of the class of each."""
     if test is None:
         return None
@@ -118,10 +113,15 @@ def test_rows(screen: Screen, files: Files, data: Data, test: str | None) -> tup
 
 
 def writable(*paths: str | None) -> None:
-    """Complains before the work, not after it, if there is no folder for a result."""
-    for path in paths:
-        if path is not None and not Path(path).resolve().parent.is_dir():
-            raise tables.TableError(f"{path} cannot be written: there is no such folder")
+    """Complains before the work, not after it, if there is no place for a result."""
+    for path in filter(None, paths):
+        folder = Path(path).resolve().parent
+        if not folder.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no such folder")
+        if Path(path).is_dir() or not os.access(folder, os.W_OK):
+            raise ValueError(
+                f"{path} cannot be written: {'it is a folder' if Path(path).is_dir() else 'no permission'}"
+            )
 
 
 def codes_of(labels: Array, classes: Array, path: str) -> Array:
@@ -131,7 +131,7 @@ def codes_of(labels: Array, classes: Array, path: str) -> Array:
     strange = sorted(str(label) for label, code in codes.items() if code == -2)
     if strange:
         raise tables.TableError(
-            f"{path} has labels that the model was not taught: {', '.join(strange[:5])}; it knows {', '.join(known)}"
+            f"{path} has labels that the model was not taught: {listed(strange)}; it knows {listed(list(known))}"
         )
     return np.array([codes[label] for label in labels.tolist()], dtype=np.intp)
 

@@ -1,6 +1,7 @@
 """`s3vm fit` and `s3vm tune`."""
 
 import time
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +13,12 @@ from typer import Exit
 
 import s3vm
 from s3vm import S3VMClassifier, S3VMClassifierCV
+from s3vm import report as reports
+from s3vm._optional import optional
 from s3vm._typing import Rows
 from s3vm.cli import summary
-from s3vm.cli.data import Data, Files, gather, test_rows, writable
-from s3vm.cli.measures import held_out, measured, model_facts
+from s3vm.cli.data import Data, Files, gather, held_rows, writable
+from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen
 from s3vm.cli.settings import Settings
 from s3vm.pipelines import Parts
@@ -38,30 +41,33 @@ class Learnt(NamedTuple):
 
     def whole(self) -> Any:
         """The classifier, or the pipeline of both, which checks the columns of data frames by name."""
+        classifier, scaler = copy(self.classifier), copy(self.scaler)
         if self.names is not None:
-            first: Any = self.scaler or self.classifier
+            first: Any = scaler or classifier
             first.feature_names_in_ = np.array(self.names, dtype=object)
-        return Parts(self.classifier, self.scaler, ("scaler", "classifier") if self.scaler else ()).together()
+        return Parts(classifier, scaler, ("scaler", "classifier") if scaler else ()).together()
 
 
-def fit(
-    screen: Screen, files: Files, settings: Settings, output: str | None, test: str | None, report: str | None
-) -> None:
+def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str | None, report: str | None) -> None:
     writable(output, report)
+    if report is not None:
+        optional("matplotlib", "report")
     start = time.perf_counter()
     data = gather(screen, files)
-    held = test_rows(screen, files, data, test)
+    held = held_rows(screen, files, data, test)
     read = time.perf_counter()
     learnt = learn(screen, data, settings)
     clf = learnt.classifier
     trained = time.perf_counter()
+    s3vm.save(learnt.whole(), output)
+    file = {"file": output, "bytes": Path(output).stat().st_size}
     result: dict[str, Any] = {
         "command": "fit",
         "s3vm": s3vm.__version__,
         "data": data.described(files.data),
-        "model": model_facts(clf) | {"tuned": settings.tuned},
+        "model": model_facts(clf) | {"tuned": settings.tuned} | file,
         "held_out": held_out(clf, data.n_labelled),
-        "unlabelled": None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence},
+        "unlabelled": verdict(clf),
         "interrupted": learnt.interrupted,
         "seconds": {"reading": read - start, "training": trained - read},
     }
@@ -71,17 +77,12 @@ def fit(
         scores = clf.decision_function(rows).reshape(len(codes), -1)
         result["test"] = {"file": test} | measured(codes, scores, clf.classes_)
     if report is not None:
-        from s3vm import report as reports
-
         with screen.progress("writing the report"):
             named = None if held is None else (rows, clf.classes_[codes])
             more = {"data": files.data, "scaled": settings.scale}
             title = f"What was learnt from {Path(files.data).name}"
             reports.of_fit(clf, learnt.rows, data.labels, report, named, title=title, more=more)
         result["report"] = report
-    if output is not None:
-        s3vm.save(learnt.whole(), output)
-        result["model"] |= {"file": output, "bytes": Path(output).stat().st_size}
     screen.finish(result, *summary.of_fit(result))
     if learnt.interrupted:
         raise Exit(130)
@@ -121,7 +122,7 @@ def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:
 
         def watch(done: int, total: int, record: Any) -> None:
             losses = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in record.items() if "loss" in name]
-            told(done, total, "training" + (f" [dim]({', '.join(losses)})[/dim]" if screen.verbose else ""))
+            told(done, total, "training" + (f" ({', '.join(losses)})" if screen.verbose else ""))
 
         classifier = settings.classifier(watch)
         classifier.fit(rows, data.labels)

@@ -10,7 +10,7 @@ from s3vm._typing import Array
 from s3vm.diagnostics import interval
 from s3vm.models import winners
 
-__all__ = ["error_of", "held_out", "measured", "model_facts"]
+__all__ = ["error_of", "held_out", "measured", "model_facts", "verdict"]
 
 
 def error_of(n_wrong: float, n_rows: int) -> dict[str, Any]:
@@ -57,6 +57,11 @@ def held_out(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] | None:
         return None
     error, balanced = (float(clf.history_[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
     return error_of(error * n_labelled, n_labelled) | {"balanced_error": balanced}
+
+
+def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
+    """Whether the unlabelled rows helped, if that was asked."""
+    return None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence}
 
 
 def model_facts(clf: S3VMClassifier) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Screen:
         """A bar that vanishes at the end."""
         columns = (
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TextColumn("{task.fields[count]}"),
             _Clock(),
@@ -79,11 +79,6 @@ class Screen:
         text = text[:1].lower() + text[1:]
         if text not in self._warnings:
             self._warnings.append(text)
-
-    def note(self, text: str) -> None:
-        """Says at once what is going on."""
-        if not self._json and not self._quiet:
-            self._err.print(Text(text, style="dim"))
 
     def finish(self, result: Mapping[str, Any], *shown: RenderableType) -> None:
         """The result, for a machine or for a person, and the warnings."""

@@ -13,7 +13,7 @@ from s3vm import S3VMClassifier, container, tables
 from s3vm._typing import Array, Rows
 from s3vm.cli import summary
 from s3vm.cli.data import codes_of, target_of
-from s3vm.cli.measures import held_out, measured, model_facts
+from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen, bytes_of, grid
 from s3vm.models import winners
 from s3vm.pipelines import Parts, taken_apart
@@ -154,7 +154,8 @@ def info(screen: Screen, model: str) -> None:
         "seed": clf.model_.seed,
         "settings": header["settings"],
         "held_out": held_out(clf),
-        "unlabelled": None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence},
+        "unlabelled": verdict(clf),
+        "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
         "versions": header["versions"],
     }
     screen.finish(result, *summary.of_model(result))

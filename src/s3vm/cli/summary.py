@@ -38,7 +38,7 @@ def of_fit(result: dict[str, Any]) -> list[RenderableType]:
         "Unlabelled rows": _verdict(verdict, found),
         "Test error": None if test is None else f"{interval_text(test)}  [dim]{test['rows']:,} rows[/dim]",
         "Took": f"{seconds(result['seconds']['reading'])} to read, {seconds(result['seconds']['training'])} to train",
-        "Model": _file(model),
+        "Model": f"{escape(model['file'])}  [dim]{bytes_of(model['bytes'])}[/dim]",
         "Report": escape(result["report"]) if "report" in result else None,
     }
     after = []
@@ -98,22 +98,18 @@ def of_predictions(result: dict[str, Any]) -> list[RenderableType]:
 
 def of_evaluation(result: dict[str, Any]) -> list[RenderableType]:
     found = result["measures"]
-    names = [escape(str(name)) for name in found["classes"]]
+    names = [str(name) for name in found["classes"]]
     crossed = len(names) <= _MOST_CROSSED
-    table = plain_table("class", "rows", "found", "right when said", *[f"as {name}" for name in names if crossed])
+    columns = [f"as {escape(name)}" for name in names] if crossed else []
+    table = plain_table("class", "rows", "found", "right when said", *columns)
     if not crossed:
         table.add_column("taken for")
     for k, (facts, counts) in enumerate(zip(found["classes"].values(), found["confusion"], strict=True)):
+        shares = [percent(facts[key]) if facts[key] == facts[key] else "–" for key in ("recall", "precision")]
         wrong = sorted((j for j in range(len(names)) if j != k and counts[j]), key=lambda j: -counts[j])
+        taken = [_listed([f"{names[j]} ({counts[j]:,})" for j in wrong])]
         table.add_row(
-            names[k],
-            f"{facts['rows']:,}",
-            *[percent(facts[key]) if facts[key] == facts[key] else "–" for key in ("recall", "precision")],
-            *(
-                [f"{count:,}" for count in counts]
-                if crossed
-                else [_listed([f"{names[j]} ({counts[j]:,})" for j in wrong])]
-            ),
+            escape(names[k]), f"{facts['rows']:,}", *shares, *([f"{n:,}" for n in counts] if crossed else taken)
         )
     more = {"Average precision": "average_precision", "Area under ROC": "roc_auc", "Brier score": "brier"}
     facts = {
@@ -146,15 +142,12 @@ def of_comparison(result: dict[str, Any]) -> list[RenderableType]:
         )
     data = result["data"]
     used = result["unlabelled_used"]
-    sampled = (
-        f" {used:,} of {data['unlabelled']:,} unlabelled rows were used (--max-rows)."
-        if used < data["unlabelled"]
-        else ""
-    )
     foot = (
         f"{result['rows']:,} rows judged by {result['judged_by']}. C and gamma were chosen once for all methods, "
-        f"which the seconds do not count.{sampled}"
+        "which the seconds do not count."
     )
+    if used < data["unlabelled"]:
+        foot += f" {used:,} of {data['unlabelled']:,} unlabelled rows were used (--max-rows)."
     report: list[RenderableType] = [Text(), grid({"Report": escape(result["report"])})] if "report" in result else []
     return [_headline(data), table, _aside(foot), *report]
 
@@ -170,6 +163,7 @@ def of_model(result: dict[str, Any]) -> list[RenderableType]:
         "Training": f"solver {escape(model['solver'])}, {model['iterations']:,} iterations, seed {result['seed']}",
         "Held-out error": None if found is None else interval_text(found),
         "Unlabelled rows": _verdict(result["unlabelled"], found),
+        "Compressed": None if result["compression"] is None else escape(result["compression"]),
         "Written by": ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
     }
     return [Text.assemble((result["file"], "bold"), f"  {bytes_of(result['bytes'])}"), Text(), grid(facts)]
@@ -214,14 +208,6 @@ def _verdict(verdict: dict[str, Any] | None, found: dict[str, Any] | None) -> st
     colour = "green" if verdict["weight"] else "yellow"
     word = "helped" if verdict["weight"] else "did not help" if found is not None else "not used"
     return f"[{colour}]{word}[/]: {escape(verdict['verdict'])}"
-
-
-def _file(model: dict[str, Any]) -> str | None:
-    return (
-        f"{escape(model['file'])}  [dim]{bytes_of(model['bytes'])}[/dim]"
-        if "file" in model
-        else "not saved (-o model.s3vm)"
-    )
 
 
 def _listed(names: list[str]) -> str:

@@ -5,6 +5,7 @@ it, each read when it is asked for; csv and parquet files may be of any size. `r
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -134,16 +135,17 @@ def stream(
     if not isinstance(file, Named):
         if drop or keep:
             raise TableError(f"{path}: columns have no names in such a file, so none can be dropped or kept")
-        X, y = file.arrays(target, len(features) if isinstance(features, Sequence) else features, dtype)
         names = list(features) if isinstance(features, Sequence) else None
-        labels = None if y is None else labels_of(y, marks)
+        n_features = len(features) if isinstance(features, Sequence) else features
 
         def parts() -> Iterator[Batch]:
+            X, y = file.arrays(target, n_features, dtype)
+            labels = None if y is None else labels_of(y, marks)
             for start in range(0, X.shape[0], size):
                 part = slice(start, start + size)
                 yield Batch(X[part], None if labels is None else labels[part], {})
 
-        return Stream(path, names, X.shape[0], parts, size)
+        return Stream(path, names, None, parts, size)
 
     chosen = _chosen(file, target, features, drop, keep)
     file.check_numbers(chosen)
@@ -171,7 +173,7 @@ def read(
     progress: Callable[[int], None] | None = None,
 ) -> Table:
     """A whole file; the parameters are those of `stream`, and `progress` is told how many rows have been read."""
-    source = stream(path, target, features, drop=drop, mark=mark, dtype=dtype)
+    source = stream(path, target, features, drop=drop, mark=mark, size=sys.maxsize, dtype=dtype)
     parts, not_finite, n_rows = [], np.zeros(1, dtype=np.intp), 0
     for batch in source.parts():
         parts.append(batch)
