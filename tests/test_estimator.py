@@ -519,6 +519,15 @@ def test_progress(moons, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_callable_watches(moons, capsys):
+    X, _, some = moons
+    seen = []
+    clf = make(verbose=lambda done, total, line: seen.append((done, total, line["labelled_loss"]))).fit(X, some)
+    assert [(done, total) for done, total, _ in seen] == [(k, 20) for k in range(1, 21)]
+    np.testing.assert_array_equal([loss for *_, loss in seen], clf.history_["labelled_loss"])
+    assert capsys.readouterr().err == ""
+
+
 # Bad input
 
 

@@ -14,6 +14,17 @@ def test_first_example(capsys):
     assert capsys.readouterr().out == output
 
 
+def test_serving_page(capsys, tmp_path, monkeypatch):
+    """Its code runs from top to bottom, and prints what the page says it prints."""
+    monkeypatch.chdir(tmp_path)
+    page, names = (README.parent / "docs" / "serving.md").read_text(), {}
+    blocks = re.findall(r"```python\n(.*?)```\n(?:```\n(.*?)```)?", page, re.DOTALL)
+    assert len(blocks) == 5
+    for code, output in blocks:
+        exec(compile(code, "serving.md", "exec"), names)
+        assert capsys.readouterr().out == output
+
+
 def test_links_lead_somewhere():
     for page in [README, *README.parent.glob("*.md"), *README.parent.glob("docs/*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s3vm.estimators import S3VMClassifier
+    from s3vm.files import ModelFormatError, load, save
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
@@ -29,6 +30,7 @@ __all__ = [
     "Laplacian",
     "Light",
     "Matern",
+    "ModelFormatError",
     "Newton",
     "Polynomial",
     "Ramp",
@@ -38,20 +40,26 @@ __all__ = [
     "SquaredHat",
     "SquaredHinge",
     "Theorem",
+    "load",
+    "save",
 ]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
     "estimators": ["S3VMClassifier"],
+    "files": ["ModelFormatError", "load", "save"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }
+_ROOMS = ("export", "plot", "report", "tables")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"s3vm.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
@@ -59,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_ROOMS, "__version__"]

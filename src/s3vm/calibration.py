@@ -1,18 +1,31 @@
 """From scores to probabilities."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 
 from s3vm._typing import Array
 from s3vm.models import winners
 
-__all__ = ["calibrator"]
+__all__ = ["Temperature", "calibrator"]
 
 
-def calibrator(scores: Array, codes: Array, sample_weight: Array) -> CalibratedClassifierCV:
+@dataclass(frozen=True)
+class Temperature:
+    """Probabilities ``softmax(beta f)``; scores of one column count as ``(-f, f)``."""
+
+    beta: float
+
+    def predict_proba(self, scores: Array) -> Array:
+        margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
+        return softmax(self.beta * margins, axis=1)
+
+
+def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:
     """scikit-learn's temperature scaling, fitted to held-out scores ``(n, K)`` of rows of known class.
 
     One number, the temperature, is all that a handful of labels can bear, and it leaves the most probable class the one
@@ -26,7 +39,8 @@ def calibrator(scores: Array, codes: Array, sample_weight: Array) -> CalibratedC
     everyone = np.arange(len(labels))
     temperature = CalibratedClassifierCV(_Scores(), method="temperature", cv=[(everyone, everyone)], ensemble=False)
     weight = truth * np.repeat(sample_weight, n_classes)
-    return temperature.fit(np.repeat(scores, n_classes, axis=0), labels, sample_weight=weight)
+    temperature.fit(np.repeat(scores, n_classes, axis=0), labels, sample_weight=weight)
+    return Temperature(float(temperature.calibrated_classifiers_[0].calibrators[0].beta_))
 
 
 class _Scores(ClassifierMixin, BaseEstimator):

@@ -27,7 +27,7 @@ from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
-from s3vm.training import train
+from s3vm.training import Progress, train
 
 __all__ = ["S3VMClassifier", "positive"]
 
@@ -112,8 +112,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
-    verbose : int, default 0
-        Above 0: a progress bar.
+    verbose : int or callable, default 0
+        Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, the
+        most there can be, and the line of `history_` as a dict.
 
     Attributes
     ----------
@@ -172,7 +173,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         cache_bytes: int = 256 << 20,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: int | Progress = 0,
     ) -> None:
         self.solver = solver
         self.kernel = kernel
@@ -475,6 +476,22 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             result[rest] = winners(self._evaluate(ArraySource(X, rest, self.dtype)))
             self._transduction = self.classes_[result]
         return self._transduction
+
+    def save(self, path: Any) -> None:
+        """Writes the fitted model to one file, by custom ``.s3vm``; see `s3vm.save`."""
+        from s3vm.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> "S3VMClassifier":
+        """The model in that file, which predicts as it did to the last bit; see `s3vm.load`."""
+        from s3vm.files import load
+
+        found = load(path)
+        if not isinstance(found, cls):
+            raise TypeError(f"{path} holds a {type(found).__name__}: s3vm.load reads any model file")
+        return found
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)

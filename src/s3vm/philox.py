@@ -19,7 +19,11 @@ import numpy as np
 
 from s3vm._typing import Array
 
-__all__ = ["Stream", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
+__all__ = ["NAME", "Stream", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
+
+
+NAME = "philox4x32-10, 1"
+"""Changes whenever the same address would give another number: a model file of another name cannot be read."""
 
 
 class Stream(IntEnum):

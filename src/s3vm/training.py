@@ -3,7 +3,7 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,15 +15,22 @@ from s3vm.models import winners
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 
-__all__ = ["train"]
+__all__ = ["Interrupted", "Progress", "train"]
 
 History = dict[str, Array]
+
+Progress = Callable[[int, int, Mapping[str, float]], None]
+"""Told after every iteration how many are done, how many there are at most, and the line of the history."""
 
 _SECONDS_BETWEEN_LINES = 0.2
 
 
+class Interrupted(UserWarning):
+    """Ctrl-C ended the training, and the model so far is kept."""
+
+
 def train(
-    solver: Solver, problem: Problem, backend: Backend, state: State | None = None, verbose: int = 0
+    solver: Solver, problem: Problem, backend: Backend, state: State | None = None, verbose: int | Progress = 0
 ) -> tuple[State, History]:
     """Runs a solver to its end, or to Ctrl-C, which keeps what has been learnt and warns.
 
@@ -36,23 +43,26 @@ def train(
     records: list[dict[str, float]] = []
     held_out = _HeldOut(problem)
     states: Iterator[State] = solver.run(problem, backend, state)
-    progress = _Progress(solver.iterations(problem), verbose > 0)
+    total = solver.iterations(problem)
+    line = _Line(active=not callable(verbose) and verbose > 0)
+    show = verbose if callable(verbose) else line.show
     try:
         # The products between sweeps are small: threads of the BLAS would only wait for each other.
         with threadpool_limits(limits=1, user_api="blas"):
             for state in states:
                 records.append({"iteration": state.iteration, **state.record})
                 held_out.keep(state.labelled_scores())
-                progress.show(records[-1])
+                show(state.iteration, total, records[-1])
     except KeyboardInterrupt:
         if not records or state is None:
             raise
         warnings.warn(
-            f"interrupted after {state.iteration} of {solver.iterations(problem)} iterations; the model so far is kept",
+            f"interrupted after {state.iteration} of {total} iterations; the model so far is kept",
+            Interrupted,
             stacklevel=4,
         )
     finally:
-        progress.close()
+        line.close()
     if state is None:
         raise ValueError("the solver made no iteration")
     names = records[0] if records else {}
@@ -97,25 +107,22 @@ class _HeldOut:
         return curves
 
 
-class _Progress:
+class _Line:
     """A line on standard error that is written over, at most a few times a second."""
 
-    def __init__(self, total: int, active: bool) -> None:
-        self._total, self._active = total, active
+    def __init__(self, active: bool) -> None:
+        self._active = active
         self._start = self._last = time.monotonic()
 
-    def show(self, record: dict[str, float]) -> None:
-        if not self._active:
-            return
+    def show(self, done: int, total: int, record: Mapping[str, float]) -> None:
         now = time.monotonic()
-        done = int(record["iteration"])
-        if now - self._last < _SECONDS_BETWEEN_LINES and done < self._total:
+        if not self._active or (now - self._last < _SECONDS_BETWEEN_LINES and done < total):
             return
         self._last = now
-        bar = "#" * (30 * done // self._total)
+        bar = "#" * (30 * done // total)
         losses = "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in record.items() if "loss" in name)
-        left = (now - self._start) * (self._total - done) / done
-        sys.stderr.write(f"\r[{bar:<30}] {done}/{self._total}  {losses}  {left:.0f} s left ")
+        left = (now - self._start) * (total - done) / done
+        sys.stderr.write(f"\r[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left ")
         sys.stderr.flush()
 
     def close(self) -> None:

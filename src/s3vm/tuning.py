@@ -16,6 +16,7 @@ from s3vm.models import winners
 from s3vm.safety import FEW_LABELS, brier_losses
 from s3vm.solvers import Solver
 from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.training import Progress
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
@@ -30,7 +31,7 @@ class S3VMClassifierCV(S3VMClassifier):
     The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
     Brier score on held-out rows (see `tune`); the weight of the unlabelled rows is then chosen with the semi-supervised
     one, as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to choose by: C is 30 and the width
-    is `gamma`.
+    is `gamma`, unless `Cs` or `factors` has a single entry.
 
     Parameters
     ----------
@@ -51,9 +52,12 @@ class S3VMClassifierCV(S3VMClassifier):
         The kernel with the chosen width.
     cv_errors_ : array of shape (len(Cs), len(factors)) or None
         Error on held-out rows of each cell of the grid.
+    cv_gammas_ : array of shape (len(factors),) or None
+        The widths of its columns.
     """
 
     cv_errors_: Array | None
+    cv_gammas_: Array | None
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class S3VMClassifierCV(S3VMClassifier):
         cache_bytes: int = 256 << 20,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: int | Progress = 0,
     ) -> None:
         super().__init__(
             solver,
@@ -109,12 +113,15 @@ class S3VMClassifierCV(S3VMClassifier):
         if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
-        self.cv_errors_ = None
+        self.cv_errors_ = self.cv_gammas_ = None
         if len(codes) < FEW_LABELS or folds.max() == 0:
-            return _FEW_LABELS_C, resolved
+            C = self.Cs[0] if len(self.Cs) == 1 else _FEW_LABELS_C
+            factor = self.factors[0] if len(self.factors) == 1 else 1.0
+            return float(C), replace(resolved, gamma=factor * resolved.width)
         C, chosen, self.cv_errors_ = tune(
             resolved, rows, one_against_rest(codes), codes, weight, folds, self.Cs, self.factors
         )
+        self.cv_gammas_ = resolved.width * np.array(self.factors)
         return C, chosen
 
 

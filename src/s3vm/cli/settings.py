@@ -1,0 +1,73 @@
+"""The settings of a model as the command line has them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from s3vm import S3VMClassifier, S3VMClassifierCV
+from s3vm.estimators import positive
+from s3vm.kernels import KERNELS
+from s3vm.solvers import SOLVERS
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user said of the model; `C` and `gamma` are tuned if nothing was said.
+
+    What makes no sense is complained of at once, before any file is read.
+    """
+
+    solver: str = "tsg"
+    kernel: str = "rbf"
+    C: float | None = None
+    gamma: str | None = None
+    weight: str = "auto"
+    seed: int = 0
+    jobs: int = -1
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        for option, name, known in (("--solver", self.solver, SOLVERS), ("--kernel", self.kernel, KERNELS)):
+            if name not in known:
+                raise ValueError(f"{option} {name} is not known: give one of {', '.join(known)}")
+        if self.C is not None:
+            positive("--C", self.C)
+        if self.gamma not in (None, "scale", "median"):
+            positive("--gamma", _number(str(self.gamma)))
+        if self.weight not in ("auto", "paper"):
+            positive("--weight", _number(self.weight), zero=True)
+        if self.jobs == 0:
+            raise ValueError("--jobs 0 is no number of threads: give 1 or more, or -1 for all cores")
+
+    def classifier(self, verbose: Any = 0) -> S3VMClassifier:
+        """The classifier to be fitted to labels of which None is no label."""
+        common: dict[str, Any] = {
+            "solver": self.solver,
+            "kernel": self.kernel,
+            "unlabeled_weight": _number(self.weight),
+            "unlabeled": None,
+            "n_jobs": self.jobs,
+            "random_state": self.seed,
+            "verbose": verbose,
+        }
+        width: Any = "median" if self.gamma is None else _number(self.gamma)
+        if self.C is not None and self.gamma is not None:
+            return S3VMClassifier(**common, C=self.C, gamma=width)
+        chosen: dict[str, Any] = {} if self.C is None else {"Cs": (self.C,)}
+        if self.gamma is not None:
+            chosen["factors"] = (1.0,)
+        return S3VMClassifierCV(**common, **chosen, gamma=width)
+
+    @property
+    def tuned(self) -> list[str]:
+        """What is chosen by cross-validation."""
+        return [name for name in ("C", "gamma") if getattr(self, name) is None]
+
+
+def _number(text: str) -> Any:
+    """The number that a text is, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

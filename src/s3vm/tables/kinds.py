@@ -1,0 +1,248 @@
+"""The kinds of files, one class each. They know columns and types, and nothing of features and labels."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from scipy import sparse
+from sklearn.datasets import load_svmlight_file
+
+from s3vm._typing import Array, Rows
+from s3vm.sources import as_rows
+from s3vm.tables.errors import TableError, listed, nearest
+
+__all__ = ["Named", "Unnamed", "kind_of"]
+
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_SEPARATORS = (",", ";", "\t")
+_BLOCK = 1 << 20  # bytes of a csv file that are parsed together
+_LINES = 100  # or as many lines, if they are long
+_ROWS = 1 << 14  # rows of a parquet file that are read together
+_PAGE = 1 << 16  # bytes
+
+
+class Named(ABC):
+    """A file whose columns have names and types, of any size."""
+
+    path: str
+    types: dict[str, pa.DataType]  # as far as the start of the file tells
+    n_rows: int | None
+
+    @abstractmethod
+    def __init__(self, path: str) -> None: ...
+
+    @abstractmethod
+    def example(self, name: str) -> Any:
+        """A value of that column."""
+
+    @abstractmethod
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
+        """Some rows of these columns at a time: the numbers in that precision, the others as they are."""
+
+    def check_numbers(self, names: Sequence[str]) -> None:
+        """Raises a TableError if any of these columns does not hold numbers."""
+        wrong = [name for name in names if not _is_number(self.types[name])]
+        if wrong:
+            examples = [f"{name!r} ({str(self.example(name))[:30]!r})" for name in wrong]
+            raise TableError(
+                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers, or "
+                f"drop {','.join(wrong)}"
+            )
+
+
+class Unnamed(ABC):
+    """A file that holds a matrix, and perhaps a label for each row; it is read at once."""
+
+    path: str
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @abstractmethod
+    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        """The rows, and the labels if there is a `target`; `n_features` is how many columns there must be."""
+
+
+class Csv(Named):
+    """Text with names in the first line, and the separator that this line has most of: comma, semicolon or tab."""
+
+    n_rows = None
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with pa.input_stream(path, compression="detect") as file:
+                start = file.read(_BLOCK)
+        except OSError as problem:
+            raise TableError(f"{path} cannot be read as csv: {problem}") from None
+        if not start.strip():
+            raise TableError(f"{path} is empty")
+        line = start.split(b"\n", 1)[0]
+        self._separator = max(_SEPARATORS, key=lambda mark: line.count(mark.encode()))
+        self._block = max(_BLOCK, _LINES * len(line))
+        guess = pa_csv.ConvertOptions()
+        try:
+            reader = self._open(guess)
+            names = reader.schema.names
+            self._start = next(iter(reader), None)
+        except (ValueError, OSError) as problem:
+            raise self._reason(problem, guess) from None
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise TableError(f"{path} has several columns named {listed(list(map(repr, twice)))}: rename them")
+        if all(re.fullmatch(r"[-+.\deE]+", name) for name in names):
+            raise TableError(f"{path} begins with numbers: its first line must hold the names of the columns")
+        self.types = dict(zip(names, reader.schema.types, strict=True))
+
+    def example(self, name: str) -> Any:
+        return _first(self._start[name]) if self._start is not None else ""
+
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
+        number = pa.from_numpy_dtype(dtype)
+        types = {name: pa.bool_() if pa.types.is_boolean(self.types[name]) else number for name in numbers}
+        options = pa_csv.ConvertOptions(
+            column_types=types | dict.fromkeys(others, pa.string()), include_columns=[*numbers, *others]
+        )
+        try:
+            for batch in self._open(options):
+                yield _cast(batch, numbers, number)
+        except (ValueError, OSError) as problem:
+            raise self._reason(problem, options) from None
+
+    def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
+        return pa_csv.open_csv(
+            self.path,
+            pa_csv.ReadOptions(block_size=self._block, use_threads=use_threads),
+            pa_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+            options,
+        )
+
+    def _reason(self, problem: Exception, options: pa_csv.ConvertOptions) -> TableError:
+        """The problem in words. Several threads do not know the line: it is found by a second look."""
+        try:
+            for _ in self._open(options, use_threads=False):
+                pass
+        except (ValueError, OSError) as again:
+            problem = again
+        text = str(problem)
+        line = re.search(r"Row #(\d+)", text)
+        where = f"{self.path}, line {int(line[1]):,}" if line else self.path
+        if ragged := re.search(r"Expected (\d+) columns, got (\d+)", text):
+            return TableError(f"{where}: {ragged[2]} values, where the first line has {ragged[1]} names")
+        if wrong := re.search(r"In CSV column #(\d+).*invalid value (.*)", text, re.DOTALL):
+            name = list(self.types)[int(wrong[1])]
+            return TableError(f"{where}: {wrong[2]} in column {name!r} is not a number")
+        return TableError(f"{where} cannot be read as csv: {text}")
+
+
+class Parquet(Named):
+    """Apache Parquet."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with self._open() as file:
+            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+            self.n_rows = file.metadata.num_rows
+
+    def example(self, name: str) -> Any:
+        with self._open() as file:
+            return _first(next(file.iter_batches(_ROWS, columns=[name]))[name])
+
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
+        with self._open() as file:
+            for batch in file.iter_batches(_ROWS, columns=[*numbers, *others]):
+                yield _cast(batch, numbers, pa.from_numpy_dtype(dtype))
+
+    def _open(self) -> pq.ParquetFile:
+        try:
+            # Pages are read as they are needed: a group of rows may be as large as the file.
+            return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE)
+        except (pa.ArrowException, OSError) as problem:
+            raise TableError(f"{self.path} is not a parquet file: {problem}") from None
+
+
+class Svmlight(Unnamed):
+    """The format of SVMlight and LIBSVM: a label, then ``column:value`` for every entry that is not 0."""
+
+    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        try:
+            X, y = load_svmlight_file(self.path, n_features=n_features, dtype=dtype)
+        except (ValueError, OSError) as problem:
+            raise TableError(f"{self.path} cannot be read as svmlight: {problem}") from None
+        return as_rows(X, dtype), None if target is None else y
+
+
+class Npz(Unnamed):
+    """NumPy arrays: `X`, or `data`, `indices`, `indptr` and `shape` of a CSR matrix, and the labels, `y`."""
+
+    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                if "data" in stored:
+                    parts = (stored["data"], stored["indices"], stored["indptr"])
+                    X = sparse.csr_array(parts, shape=stored["shape"])
+                else:
+                    X = stored[self._there("X", stored.files)]
+                y = None if target is None else stored[self._there(target, stored.files)]
+        except TableError:
+            raise
+        except (AttributeError, BadZipFile, EOFError, OSError, TypeError, ValueError) as problem:
+            raise TableError(f"{self.path} cannot be read as npz: {problem}") from None
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise TableError(f"{self.path}: X must be a matrix of numbers, not {X.dtype} of shape {X.shape}")
+        if n_features is not None and X.shape[1] != n_features:
+            raise TableError(f"{self.path} has {X.shape[1]} columns, {n_features} are needed")
+        if y is not None and y.shape != (X.shape[0],):
+            raise TableError(f"{self.path}: {target} has the shape {y.shape}, where X has {X.shape[0]} rows")
+        return as_rows(X, dtype), y
+
+    def _there(self, name: str, names: list[str]) -> str:
+        if name not in names:
+            raise TableError(f"{self.path} has no array {nearest(name, names)}")
+        return name
+
+
+_KINDS: dict[str, type[Named] | type[Unnamed]] = {
+    ".csv": Csv,
+    ".tsv": Csv,
+    ".parquet": Parquet,
+    ".pq": Parquet,
+    ".svmlight": Svmlight,
+    ".libsvm": Svmlight,
+    ".svm": Svmlight,
+    ".npz": Npz,
+}
+
+
+def kind_of(path: str) -> type[Named] | type[Unnamed]:
+    """How to read a file, by the end of its name."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if len(suffixes) > 1 and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    if not suffixes or suffixes[-1] not in _KINDS:
+        raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
+    if not Path(path).is_file():
+        raise TableError(f"{path} is a folder" if Path(path).is_dir() else f"{path}: there is no such file")
+    return _KINDS[suffixes[-1]]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether a column of that type can be read as numbers; one that is empty at the start may be."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _cast(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> dict[str, pa.Array]:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return columns | {name: columns[name].cast(number, safe=False) for name in numbers}
+
+
+def _first(column: pa.Array) -> Any:
+    return next((value for value in column.to_pylist() if value is not None), "")

@@ -1,0 +1,529 @@
+"""The command line: every command, what it prints for people and for machines, and how it fails."""
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+import s3vm
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, tables
+from s3vm.cli import showing
+from s3vm.cli.app import app
+from s3vm.solvers import SOLVERS
+
+COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets")
+X, Y = make_moons(900, noise=0.15, random_state=0)
+X = (X * [1, 30] + [5, 0]).astype(np.float32)
+NAMES = np.array(["ham", "spam"])[Y]
+KNOWN = np.arange(900) < 50
+
+
+def run(*args, code=0):
+    """The outcome of a command, which must end with that code."""
+    result = CliRunner().invoke(app, [str(arg) for arg in args], env={"COLUMNS": "120", "TERM": "dumb"})
+    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
+    return result
+
+
+def of_json(*args):
+    result = run(*args, "--json")
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def complaint(*args):
+    """What a command says that fails through the user's fault: one line."""
+    result = run(*args, code=1)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def loaded(path):
+    """A model that takes arrays, whose columns have no names."""
+    model = s3vm.load(path)
+    vars(model[0] if hasattr(model, "steps") else model).pop("feature_names_in_", None)
+    return model
+
+
+def table(rows, labels=None, **more):
+    columns = {"width": rows[:, 0], "height": rows[:, 1]}
+    if labels is not None:
+        columns["label"] = pa.array(labels)
+    return pa.table(columns | more)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files to learn from and to predict, and a model."""
+    folder = tmp_path_factory.mktemp("cli")
+    some = np.where(KNOWN[:600], NAMES[:600], "")
+    pa_csv.write_csv(table(X[:600], some), folder / "mails.csv")
+    pa_csv.write_csv(table(X[:50], NAMES[:50]), folder / "few.csv")
+    pq.write_table(table(X[50:600]), folder / "many.parquet")
+    pa_csv.write_csv(table(X[600:], NAMES[600:], id=pa.array([f"{k:04d}" for k in range(300)])), folder / "held.csv")
+    pq.write_table(table(X[600:], id=np.arange(300)), folder / "new.parquet")
+    np.savez(folder / "mails.npz", X=X[:600], y=np.where(KNOWN[:600], Y[:600], -1))
+    run("fit", folder / "mails.csv", "-t", "label", "-o", folder / "spam.s3vm")
+    return folder
+
+
+# The whole
+
+
+def test_help_and_version():
+    assert run("--version").stdout == f"s3vm {s3vm.__version__}\n"
+    everything = run("--help").stdout
+    assert run().stdout == everything
+    for command in COMMANDS:
+        assert command in everything
+        shown = run(command, "--help").stdout
+        assert "Examples" in shown
+        assert f"$ s3vm {command}" in shown or "S3VM_DATA" in shown
+
+
+def test_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "s3vm", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"s3vm {s3vm.__version__}\n"
+    light = "import s3vm.cli.app, sys; sys.exit('sklearn' in sys.modules or 'pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", light], check=False).returncode == 0, "help should come at once"
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name in ("rich", "typer") else 1)
+    with pytest.raises(SystemExit, match=r's3vm: the command line needs typer, rich: pip install "s3vm\[cli\]"'):
+        cli.main()
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
+
+
+def in_substance(text):
+    """Without numbers, which differ between machines, and line breaks, which differ with them."""
+    lines = [line for line in text.splitlines() if not line.startswith("  s3vm ")]  # solvers come and go
+    return " ".join(re.sub(r"[-+±]?\d[\d.,]*", "#", " ".join(lines)).replace("─", "").split())
+
+
+def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("S3VM_DATA", raising=False)
+    monkeypatch.setattr(showing, "_DRAWS", 1)
+    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], {})
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+        command, printed = block.split("\n", 1)
+        words, _, head = command.removeprefix("$ s3vm ").partition(" | head -")
+        result = CliRunner().invoke(app, words.split(), env={"COLUMNS": "100", "TERM": "dumb"})
+        shown = "\n".join(result.output.splitlines()[: int(head)] if head else result.output.splitlines())
+        assert in_substance(shown) == in_substance(printed), command
+    assert all(f"## {command}\n" in PAGE for command in COMMANDS)
+
+
+# fit
+
+
+def test_fit(folder, tmp_path):
+    model = tmp_path / "m.s3vm"
+    args = ("fit", folder / "mails.csv", "--target", "label", "-o", model, "--test", folder / "held.csv")
+    shown = run(*args).stdout
+    for text in ("600 rows × 2 features, 50 labelled", "Held-out error", "Test error", "C and gamma tuned", "m.s3vm"):
+        assert text in shown
+    result = of_json(*args)
+    assert result["data"]["classes"] == {"ham": int(sum(NAMES[:50] == "ham")), "spam": int(sum(NAMES[:50] == "spam"))}
+    assert result["data"]["unlabelled"] == 550
+    assert result["test"]["rows"] == 300
+    assert 0 <= result["held_out"]["low"] <= result["held_out"]["error"] <= result["held_out"]["high"] < 0.3
+    assert result["unlabelled"]["weight"] in (0, 0.3, 1)
+    assert result["model"]["tuned"] == ["C", "gamma"]
+    clf = S3VMClassifierCV(random_state=0, unlabeled=None)
+    some = np.where(KNOWN[:600], NAMES[:600].astype(object), None)
+    wanted = make_pipeline(StandardScaler(), clf).fit(X[:600], some)
+    np.testing.assert_array_equal(loaded(model).decision_function(X), wanted.decision_function(X))
+    assert s3vm.load(model).feature_names_in_.tolist() == ["width", "height"]
+    assert result["test"]["error"] == pytest.approx(1 - wanted.score(X[600:], NAMES[600:]))
+
+
+def test_fit_from_several_files_and_kinds(folder, tmp_path):
+    """Whatever files the same rows come from, the same function is learnt."""
+    pq.write_table(table(X[:600], np.where(KNOWN[:600], NAMES[:600], None)), tmp_path / "mails.parquet")
+    dump_svmlight_file(X[:600], np.where(KNOWN[:600], Y[:600], -1), str(tmp_path / "mails.svm"))
+    wanted = loaded(folder / "spam.s3vm").decision_function(X)
+    for files in (
+        (folder / "few.csv", "-t", "label", "--unlabeled", folder / "many.parquet"),
+        (tmp_path / "mails.parquet", "-t", "label"),
+        (folder / "mails.npz", "--mark", "-1"),
+    ):
+        run("fit", *files, "-o", tmp_path / "m.s3vm")
+        np.testing.assert_array_equal(loaded(tmp_path / "m.s3vm").decision_function(X), wanted)
+    run("fit", tmp_path / "mails.svm", "--mark", "-1", "-o", tmp_path / "sparse.s3vm")
+    assert s3vm.load(tmp_path / "sparse.s3vm").classes_.tolist() == [0, 1]
+    assert run("predict", tmp_path / "sparse.s3vm", tmp_path / "mails.svm").stdout.startswith("prediction\n")
+
+
+def test_settings(folder, tmp_path):
+    model = tmp_path / "m.s3vm"
+
+    def settings(*options):
+        run("fit", folder / "few.csv", "-t", "label", "--unlabeled", folder / "many.parquet", "-o", model, *options)
+        found = s3vm.load(model)
+        return found[-1] if hasattr(found, "steps") else found
+
+    clf = settings("--C", 3, "--gamma", 0.7, "--weight", 0.5, "--kernel", "laplacian", "--seed", 5)
+    assert type(clf) is S3VMClassifier
+    assert (clf.C_, clf.kernel_.width, clf.unlabeled_weight, clf.random_state, clf.verbose) == (3, 0.7, 0.5, 5, 0)
+    assert settings("--C", 3).C_ == 3
+    assert settings("--gamma", 0.7).kernel_.width == 0.7
+    assert settings("--no-scale").feature_names_in_.tolist() == ["width", "height"]
+
+
+def test_a_given_c_holds_with_few_labels(tmp_path):
+    labels = np.where(np.arange(200) < 12, NAMES[:200], "")
+    pa_csv.write_csv(table(X[:200], labels), tmp_path / "d.csv")
+    result = of_json("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--C", 4)
+    assert result["model"]["C"] == 4
+    result = of_json("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--gamma", 0.3)
+    assert (result["model"]["C"], result["model"]["gamma"]) == (30, 0.3)
+
+
+def test_columns(folder, tmp_path):
+    args = ("-t", "label", "-o", tmp_path / "m.s3vm", "--C", 1, "--gamma", 1)
+    run("fit", folder / "held.csv", *args, "--features", "height,width")
+    assert s3vm.load(tmp_path / "m.s3vm").feature_names_in_.tolist() == ["height", "width"]
+    run("fit", folder / "held.csv", *args, "--drop", "id,width")
+    assert s3vm.load(tmp_path / "m.s3vm").feature_names_in_.tolist() == ["height"]
+
+
+def test_where_the_model_goes(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("fit", folder / "few.csv", "-t", "label", "--C", 1, "--gamma", 1, "--quiet")
+    assert result.output == ""
+    assert (tmp_path / "few.s3vm").is_file()
+
+
+def test_warnings(folder, tmp_path):
+    model = ("-o", tmp_path / "m.s3vm")
+    said = run("fit", folder / "few.csv", "-t", "label", *model).stderr
+    assert "warning: no unlabelled rows: this is a plain SVM" in said
+    said = run("fit", folder / "mails.csv", "-t", "label", *model, "--no-scale").stderr
+    assert "features are not scaled: 'height' has a spread of" in said
+    np.savez(tmp_path / "signs.npz", X=X[:80], y=np.where(Y[:80], 1, -1))
+    assert "label -1 counts as a class" in run("fit", tmp_path / "signs.npz", *model).stderr
+    labels = np.where(np.arange(600) < 100, np.where(np.arange(600) < 94, "ham", "spam"), "")
+    pa_csv.write_csv(table(X[:600] + 3 * (labels == "spam")[:, None], labels), tmp_path / "skewed.csv")
+    result = run("fit", tmp_path / "skewed.csv", "-t", "label", *model, "--C", 1, "--gamma", 1)
+    assert "skewed classes (spam 6.0% of the labelled rows)" in result.stderr
+    assert "Balanced error" in result.stdout
+    pa_csv.write_csv(table(X[:60] + np.float32(1e7), NAMES[:60]), tmp_path / "far.csv")
+    assert "subtract a constant" in run("fit", tmp_path / "far.csv", "-t", "label", *model).stderr
+    heard = of_json("fit", folder / "few.csv", "-t", "label", *model)["warnings"]
+    assert heard[0].startswith("no unlabelled rows")
+
+
+def test_report(folder, tmp_path):
+    args = ("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--report", tmp_path / "r.html")
+    assert "r.html" in run(*args, "--test", folder / "held.csv").stdout
+    page = (tmp_path / "r.html").read_text()
+    assert "mails.csv" in page
+    assert "Test error" in page
+
+
+class Interrupted(TSG):
+    """Ctrl-C after three iterations."""
+
+    def run(self, problem, backend, state=None):
+        for k, found in enumerate(super().run(problem, backend, state)):
+            yield found
+            if k == 2:
+                raise KeyboardInterrupt
+
+
+def test_ctrl_c_keeps_the_model(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(SOLVERS, "tsg", Interrupted)
+    model = tmp_path / "m.s3vm"
+    result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, code=130)
+    assert "interrupted after 3 of 200 iterations; the model so far is kept" in result.stderr
+    assert s3vm.load(model)[-1].n_iter_ == 3
+    assert len(run("predict", model, folder / "new.parquet").stdout.splitlines()) == 301
+    result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, "--json", code=130)
+    assert json.loads(result.stdout)["interrupted"]
+
+
+def test_ctrl_c_before_there_is_a_model(folder, tmp_path, monkeypatch):
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tables, "read", stopped)
+    result = run("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", code=130)
+    assert result.stderr == "s3vm: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# predict, evaluate, info, export
+
+
+def test_streamed_predictions_are_those_in_memory(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "stream", partial(tables.stream, size=64))
+    monkeypatch.setattr("s3vm.tables.kinds._ROWS", 50)
+    model = loaded(folder / "spam.s3vm")
+    rows = tables.read(folder / "held.csv", features=["width", "height"]).rows
+    for source in ("held.csv", "new.parquet"):
+        for kind in ("csv", "csv.gz", "parquet"):
+            out = tmp_path / f"out.{kind}"
+            run("predict", folder / "spam.s3vm", folder / source, "-o", out, "--scores", "-p", "--keep", "id")
+            read = tables.read(out, "prediction", ["score", "probability_ham", "probability_spam"])
+            assert read.labels.tolist() == model.predict(rows.copy()).tolist()
+            np.testing.assert_allclose(read.rows[:, 0], model.decision_function(rows.copy()), rtol=1e-6)
+            np.testing.assert_allclose(read.rows[:, 1:], model.predict_proba(rows.copy()), rtol=1e-6)
+    ids = pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()
+    assert ids == list(range(300))
+
+
+def test_predict_finds_columns_by_name(folder, tmp_path):
+    first = run("predict", folder / "spam.s3vm", folder / "held.csv").stdout
+    pa_csv.write_csv(table(X[600:]).select(["height", "width"]), tmp_path / "turned.csv")
+    assert run("predict", folder / "spam.s3vm", tmp_path / "turned.csv").stdout == first
+    assert first.splitlines()[0] == "prediction"
+    result = of_json("predict", folder / "spam.s3vm", folder / "held.csv", "-o", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == first
+    assert result["rows"] == sum(result["predicted"].values()) == 300
+    assert "300 rows" in run("predict", folder / "spam.s3vm", folder / "held.csv", "-o", tmp_path / "out.csv").stdout
+
+
+def test_many_classes(tmp_path):
+    rows, y = make_blobs(300, 2, centers=3, random_state=0)
+    names = np.array(["a", "b", "c, d"])[y]
+    pa_csv.write_csv(table(rows.astype(np.float32), np.where(np.arange(300) < 60, names, "")), tmp_path / "d.csv")
+    pa_csv.write_csv(table(rows.astype(np.float32), names), tmp_path / "all.csv")
+    run("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
+    run("predict", tmp_path / "m.s3vm", tmp_path / "all.csv", "--scores", "-p", "-o", tmp_path / "out.csv")
+    out = pa_csv.read_csv(tmp_path / "out.csv")
+    assert out.column_names == [
+        "prediction",
+        *[f"{kind}_{name}" for kind in ("score", "probability") for name in ("a", "b", "c, d")],
+    ]
+    right = np.mean(np.array(out["prediction"].to_pylist()) == names)
+    result = of_json("evaluate", tmp_path / "m.s3vm", tmp_path / "all.csv", "-t", "label")["measures"]
+    assert result["error"] == pytest.approx(1 - right)
+    assert np.sum(result["confusion"]) == 300
+    assert set(result["classes"]) == {"a", "b", "c, d"}
+
+
+def test_evaluate(folder, tmp_path):
+    args = ("evaluate", folder / "spam.s3vm", folder / "held.csv", "-t", "label")
+    found = of_json(*args)["measures"]
+    wanted = loaded(folder / "spam.s3vm").score(X[600:], NAMES[600:])
+    assert found["error"] == pytest.approx(1 - wanted, abs=0.01)
+    assert found["low"] < found["error"] < found["high"]
+    assert found["rows"] == 300
+    assert 0.5 < found["roc_auc"] <= 1
+    shown = run(*args).stdout
+    for text in ("Balanced error", "Area under ROC", "as ham", "as spam"):
+        assert text in shown
+    result = of_json("evaluate", folder / "spam.s3vm", folder / "mails.csv", "-t", "label")
+    assert (result["unlabelled"], result["measures"]["rows"]) == (550, 50)
+
+
+def test_labels_are_known_by_what_they_read_as(folder, tmp_path):
+    run("fit", folder / "mails.npz", "--mark", "-1", "-o", tmp_path / "m.s3vm")
+    pq.write_table(table(X[600:], Y[600:].astype(float)), tmp_path / "floats.parquet")
+    pa_csv.write_csv(table(X[600:], [f"{y}.0" for y in Y[600:]]), tmp_path / "text.csv")
+    errors = [
+        of_json("evaluate", tmp_path / "m.s3vm", tmp_path / name, "-t", "label")["measures"]["error"]
+        for name in ("floats.parquet", "text.csv")
+    ]
+    assert errors[0] == errors[1] < 0.3
+
+
+def test_info(folder):
+    result = of_json("info", folder / "spam.s3vm")
+    assert result["names"] == ["width", "height"]
+    assert result["model"]["classes"] == ["ham", "spam"]
+    assert result["scaled"]
+    assert result["versions"]["s3vm"] == s3vm.__version__
+    shown = run("info", folder / "spam.s3vm").stdout
+    for text in ("RBF kernel", "ham, spam", "width, height", "200 iterations", "Held-out error"):
+        assert text in shown
+
+
+def test_export(folder, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert "m.onnx" in run("export", folder / "spam.s3vm", tmp_path / "m.onnx").stdout
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (label,) = session.run(["label"], {"X": X[600:]})
+    assert label.tolist() == loaded(folder / "spam.s3vm").predict(X[600:]).tolist()
+    result = of_json("export", folder / "spam.s3vm", tmp_path / "s.s3vm", "--compress", folder / "many.parquet")
+    assert result["compression"]
+    small = loaded(tmp_path / "s.s3vm").predict(X[600:])
+    assert np.mean(small == loaded(folder / "spam.s3vm").predict(X[600:])) > 0.95
+
+
+# tune, compare, demo, datasets
+
+
+def test_tune(folder):
+    result = of_json("tune", folder / "mails.csv", "-t", "label")
+    clf = s3vm.load(folder / "spam.s3vm")[-1]
+    assert result["chosen"] == {"C": clf.C_, "gamma": clf.kernel_.width, "weight": clf.safety_.weight}
+    np.testing.assert_array_equal(result["grid"]["error"], clf.cv_errors_)
+    np.testing.assert_array_equal(result["grid"]["gamma"], clf.cv_gammas_)
+    assert result["chosen"]["gamma"] in result["grid"]["gamma"]
+    assert set(result["weights"]) == {"0.0", "0.3", "1.0"}
+    shown = run("tune", folder / "mails.csv", "-t", "label").stdout
+    assert f"--C {clf.C_:g} --gamma" in shown
+    assert "Supervised SVM, held-out error" in shown
+
+
+def test_compare(folder, tmp_path, monkeypatch):
+    class Broken(TSG):
+        def run(self, problem, backend, state=None):
+            raise ValueError("it does not converge\nat all")
+
+    class Greedy(TSG):
+        def memory(self, problem, backend):
+            return 1 << 60
+
+    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {"tsg": TSG, "broken": Broken, "greedy": Greedy})
+    monkeypatch.setitem(SOLVERS, "broken", Broken)
+    monkeypatch.setitem(SOLVERS, "greedy", Greedy)
+    result = of_json("compare", folder / "mails.csv", "-t", "label", "--report", tmp_path / "c.html")
+    found = {one["method"]: one for one in result["methods"]}
+    assert list(found) == [
+        "supervised SVM",
+        "self-training",
+        "label spreading",
+        "s3vm tsg",
+        "s3vm broken",
+        "s3vm greedy",
+    ]
+    assert found["s3vm broken"] == {"method": "s3vm broken", "failed": "it does not converge"}
+    assert "needs about" in found["s3vm greedy"]["failed"]
+    for name in list(found)[:4]:
+        assert found[name]["rows"] == 50
+        assert found[name]["error"] < 0.4
+        assert found[name]["seconds"] > 0
+    assert found["supervised SVM"]["change"] == 0
+    page = (tmp_path / "c.html").read_text()
+    assert "it does not converge" in page
+    assert "label spreading" in page
+    shown = run("compare", folder / "mails.csv", "-t", "label", "--test", folder / "held.csv", "--max-rows", 200).stdout
+    assert "300 rows judged by" in shown
+    assert "200 of 550 unlabelled rows" in shown
+    assert "s3vm greedy" in shown
+
+
+def test_compare_stops_at_ctrl_c(folder, monkeypatch):
+    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {"slow": Interrupted})
+    monkeypatch.setitem(SOLVERS, "slow", Interrupted)
+    result = run("compare", folder / "mails.csv", "-t", "label", "--C", 1, "--gamma", 1, code=130)
+    assert "interrupted after 3 of 4 methods" in result.stderr
+    assert "label spreading" in result.stdout
+
+
+def test_demo(monkeypatch):
+    monkeypatch.setattr(showing, "_LABELS", (40,))
+    monkeypatch.setattr(showing, "_DRAWS", 1)
+    (line,) = of_json("demo")["errors"]
+    assert line["labels"] == 40
+    assert line["s3vm_error"] < line["svm_error"] + 0.05
+    assert "handwritten digits" in run("demo").stdout
+
+
+def test_datasets(folder, monkeypatch):
+    monkeypatch.delenv("S3VM_DATA", raising=False)
+    shown = run("datasets").stdout
+    assert "digits" in shown
+    assert "S3VM_DATA" in shown
+    monkeypatch.setenv("S3VM_DATA", str(folder))
+    found = {one["name"]: one for one in of_json("datasets")["datasets"]}
+    assert (found["mails"]["rows"], found["mails"]["features"]) == (600, 2)
+    assert set(found["mails"]["classes"]) == {"-1", "0", "1"}
+    monkeypatch.setenv("S3VM_DATA", "nowhere")
+    assert "nowhere, which is no folder" in run("datasets").stderr
+
+
+# What the user may get wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("fit", "Missing argument 'DATA'. See s3vm fit --help"),
+        ("fit nothing.csv -t label", "nothing.csv: there is no such file"),
+        ("fit mails.csv", "mails.csv: say which column has the labels: --target NAME"),
+        ("fit mails.csv -t labels", "mails.csv has no column 'labels' (did you mean 'label'?)"),
+        ("fit mails.csv -t label --features width,hight", "has no column 'hight' (did you mean 'height'?)"),
+        ("fit mails.csv -t width", "text or dates, not numbers, in column 'label'"),
+        ("fit mails.csv -t label --kernel foo", "--kernel foo is not known: give one of rbf"),
+        ("fit mails.csv -t label --solver foo", "--solver foo is not known: give one of tsg"),
+        ("fit mails.csv -t label --C 0", "--C=0.0 is not valid"),
+        ("fit mails.csv -t label --gamma wide", "--gamma='wide' is not valid"),
+        ("fit mails.csv -t label --weight -1", "--weight=-1.0 is not valid"),
+        ("fit mails.csv -t label --jobs 0", "--jobs 0 is no number of threads"),
+        ("fit mails.csv -t label --seed x", "Invalid value for '--seed'"),
+        ("fit mails.csv -t label --test few.parquet", "few.parquet: there is no such file"),
+        ("fit mails.csv -t label -o nowhere/m.s3vm", "nowhere/m.s3vm cannot be written: there is no such folder"),
+        ("fit mails.csv -t label --report nowhere/r.html", "nowhere/r.html cannot be written"),
+        ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, 1 are needed"),
+        ("fit held.csv -t id --drop label", "column 'id' has a different label in each row: is it the target?"),
+        ("fit held.csv -t height --drop label,id", "give classes, not measurements"),
+        ("fit mails.csv -t label --mark spam", "has only the label 'ham'"),
+        ("fit mails.csv -t label --mark spam,ham", "has no labels"),
+        ("predict spam.s3vm mails.npz --keep id", "columns have no names"),
+        ("predict mails.csv mails.csv", "not a model file"),
+        ("predict nothing.s3vm mails.csv", "nothing.s3vm: there is no such file"),
+        ("predict spam.s3vm mails.csv -o out.xlsx", "out.xlsx cannot be written"),
+        ("predict spam.s3vm mails.csv --json", "--json needs a file for the predictions"),
+        ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
+        ("evaluate spam.s3vm mails.csv", "say which column has the labels"),
+        ("evaluate spam.s3vm held.csv -t id", "has labels that the model was not taught"),
+        ("evaluate spam.s3vm mails.csv -t label --mark ham,spam", "has no labels to compare with"),
+        ("export spam.s3vm m.pmml", "give a file that ends in .onnx"),
+        ("compare mails.csv -t label --mark spam", "has only the label 'ham'"),
+        ("frobnicate", "No such command 'frobnicate'"),
+        ("--frobnicate", "No such option: --frobnicate"),
+    ],
+)
+def test_complaints(folder, monkeypatch, args, message):
+    monkeypatch.chdir(folder)
+    line = complaint(*args.split())
+    assert line.startswith("s3vm: ")
+    assert message in line
+    assert not list(folder.glob(".*.part"))
+
+
+def test_values_that_are_missing(folder, tmp_path):
+    broken = X[:600].copy()
+    broken[[3, 5], 1] = np.nan
+    pa_csv.write_csv(table(broken, np.where(KNOWN[:600], NAMES[:600], "")), tmp_path / "d.csv")
+    wanted = "missing or infinite in 600 rows, by column: 'height' 2"
+    assert wanted in complaint("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
+    out = tmp_path / "out.csv"
+    assert "rows 1 to 600" in complaint("predict", folder / "spam.s3vm", tmp_path / "d.csv", "-o", out)
+    assert not out.exists()
+
+
+def test_a_class_with_a_single_row(tmp_path):
+    labels = np.where(np.arange(60) < 30, NAMES[:60], "")
+    labels[0] = "eggs"
+    pa_csv.write_csv(table(X[:60], labels), tmp_path / "d.csv")
+    assert "class 'eggs' has a single labelled row" in complaint("compare", tmp_path / "d.csv", "-t", "label")
+    result = run("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
+    assert "a class has a single labelled row" in result.stderr
+    assert "not used" in result.stdout
+
+
+def test_the_whole_story():
+    result = CliRunner().invoke(app, ["fit", "nothing.csv", "-t", "x", "--verbose"])
+    assert isinstance(result.exception, tables.TableError)

@@ -1,0 +1,258 @@
+"""Tables in files: the same rows and labels from every kind, batches of any size, and errors that help."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file
+
+from s3vm.tables import TableError, Writer, has_names, kinds, label_key, read, stream
+
+X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
+LABELS = np.array([None, "ham", "spam", None, "ham"] * 100, dtype=object)
+
+
+@pytest.fixture
+def csv(tmp_path):
+    """Writes text to a file, or the columns of a table."""
+
+    def write(content, name="data.csv"):
+        path = tmp_path / name
+        if isinstance(content, dict):
+            pa_csv.write_csv(pa.table(content), path)
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def columns(labels=LABELS):
+    return {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "label": pa.array(labels)}
+
+
+def test_the_same_from_every_kind(tmp_path, csv):
+    numbers = np.array([None, 0, 1, None, 0] * 100, dtype=object)
+    pq.write_table(pa.table(columns(numbers)), tmp_path / "data.parquet")
+    np.savez(tmp_path / "data.npz", X=X, y=numbers.astype(float))
+    dump_svmlight_file(X, np.where(numbers == None, -1, numbers).astype(float), str(tmp_path / "data.svm"))  # noqa: E711
+    with gzip.open(tmp_path / "data.csv.gz", "wb") as file:
+        file.write(csv(columns(numbers)).read_bytes())
+    for name in ("data.csv", "data.csv.gz", "data.parquet", "data.npz", "data.svm"):
+        table = read(tmp_path / name, "label" if has_names(tmp_path / name) else "y", mark=["-1"])
+        rows = table.rows.toarray() if sparse.issparse(table.rows) else table.rows
+        assert rows.dtype == np.float32
+        np.testing.assert_array_equal(rows, X)
+        assert table.labels.tolist() == numbers.tolist()
+        assert all(type(label) in (int, type(None)) for label in table.labels)
+        assert table.names == (["a", "b", "c"] if has_names(tmp_path / name) else None)
+
+
+def test_sparse_npz(tmp_path):
+    rows = sparse.random(50, 20, 0.2, "csr", np.float32, random_state=0)
+    np.savez(
+        tmp_path / "s.npz", data=rows.data, indices=rows.indices, indptr=rows.indptr, shape=rows.shape, y=np.ones(50)
+    )
+    table = read(tmp_path / "s.npz", "y")
+    assert (table.rows != rows).nnz == 0
+    assert set(table.labels) == {1}
+
+
+def test_columns_are_chosen_by_name(csv):
+    path = csv(columns() | {"id": pa.array([f"{row:03d}" for row in range(500)])})
+    table = read(path, features=["c", "a"])
+    np.testing.assert_array_equal(table.rows, X[:, [2, 0]])
+    assert (table.names, table.labels) == (["c", "a"], None)
+    assert read(path, "label", drop=["id", "b"]).names == ["a", "c"]
+    assert read(path, "label", 3, drop=["id"]).names == ["a", "b", "c"]
+    (batch,) = stream(path, features=["a"], keep=["id"])
+    assert batch.kept["id"].to_pylist()[:2] == ["000", "001"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_batches_make_up_the_table(tmp_path, csv, kind, monkeypatch):
+    if kind == "csv":
+        path = csv(columns())
+    elif kind == "parquet":
+        path = tmp_path / "data.parquet"
+        pq.write_table(pa.table(columns()), path, row_group_size=130)
+    else:
+        path = tmp_path / "data.npz"
+        np.savez(path, X=X, y=np.where(LABELS == None, "", LABELS).astype(str))  # noqa: E711
+    monkeypatch.setattr(kinds, "_ROWS", 50)
+    source = stream(path, "y" if kind == "npz" else "label", size=64)
+    batches = list(source)
+    np.testing.assert_array_equal(np.concatenate([batch.rows for batch in batches]), X)
+    assert np.concatenate([batch.labels for batch in batches]).tolist() == LABELS.tolist()
+    assert source.n_rows == (500 if kind == "parquet" else None)
+    assert len(batches) > 1 or kind == "csv"
+    assert len(list(source)) == len(batches), "it can be read again"
+
+
+def test_a_large_csv_comes_in_batches(csv):
+    path = csv({"a": np.arange(300_000, dtype=np.float64), "b": np.ones(300_000)})
+    sizes = [len(batch.rows) for batch in stream(path, size=50_000)]
+    assert sum(sizes) == 300_000
+    assert max(sizes) < 200_000
+    seen = []
+    assert read(path, progress=seen.append).rows.shape == (300_000, 2)
+    assert seen == sorted(seen)
+    assert seen[-1] == 300_000
+
+
+def test_labels(csv):
+    def labels(*values, **options):
+        return read(csv("x,y\n" + "\n".join(f"1,{value}" for value in values)), "y", **options).labels.tolist()
+
+    assert labels("1", "", "2", "nan", "null", '""', " 3 ") == [1, None, 2, None, None, None, 3]
+    assert labels("1.0", "+1", "-1", "0.5") == [1.0, 1.0, -1.0, 0.5]
+    assert labels("007", "1") == ["007", "1"]
+    assert labels("NA", "None", "x") == ["NA", "None", "x"], "names, unless said otherwise"
+    assert labels("NA", "x", mark=["NA"]) == [None, "x"]
+    assert labels("-1", "0", "1.0", mark=["-1"]) == [None, 0, 1]
+    assert labels("True", "False", "") == ["True", "False", None]
+    assert [label_key(value) for value in (1, 1.0, "1", "+1", "1.5", "x", "01")] == ["1"] * 4 + ["1.5", "x", "01"]
+
+
+def test_labels_in_parquet(tmp_path):
+    path = tmp_path / "y.parquet"
+    for values, wanted in [
+        (pa.array([1.0, None, np.nan, 0.0]), [1, None, None, 0]),
+        (pa.array(["a", None, "", "b"]).dictionary_encode(), ["a", None, None, "b"]),
+        (pa.array([True, None, False, True]), [True, None, False, True]),
+    ]:
+        pq.write_table(pa.table({"x": [1.0, 2.0, 3.0, 4.0], "y": values}), path)
+        assert read(path, "y").labels.tolist() == wanted
+
+
+def test_kinds_of_numbers(tmp_path, csv):
+    table = read(csv("a,b,c\n1,true,\n2,false,3\n".replace(",\n", ",1e3\n")))
+    np.testing.assert_array_equal(table.rows, [[1, 1, 1000], [2, 0, 3]])
+    assert read(csv("a\n16777217\n"), dtype=np.float64).rows[0, 0] == 16777217
+    path = tmp_path / "t.parquet"
+    pq.write_table(
+        pa.table({"i": pa.array([1, 2], pa.int8()), "l": [True, False], "d": pa.array([1, 2], pa.decimal128(5, 2))}),
+        path,
+    )
+    np.testing.assert_array_equal(read(path).rows, [[1, 1, 1], [2, 0, 2]])
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_separators(csv, separator):
+    assert read(csv(f"a{separator}b\n1{separator}2\n")).rows.tolist() == [[1, 2]]
+
+
+def test_lines_in_quotes_and_row_numbers(csv):
+    table = read(csv(',a,note\n0,1,"two\nlines"\n1,2,"a, ""b"""\n'), drop=["note"])
+    assert table.names == ["a"], "a column without a name is the row number of a data frame"
+    assert table.rows.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "data.csv is empty"),
+        ("a,b\n", "data.csv has no rows"),
+        ("a,label\n1,x\n2\n", r"data.csv, line 3: 1 values, where the first line has 2 names"),
+        ("a,b\n1,2\n" * 1 + "3,4\n" * 300_000 + "x,5\n", r"data.csv, line 300,003: 'x' in column 'a' is not a number"),
+        ("a,b,city\n1,2,Paris\n", r"text or dates, not numbers, in column 'city' \('Paris'\).* drop city"),
+        ("a,day\n1,2020-01-01\n", r"column 'day' \('2020-01-01'\)"),
+        ("a,b\n1,\n2,inf\n3,4\n", r"missing or infinite in 3 rows, by column: 'b' 2"),
+        ("a\n1e39\n", r"by column: 'a' 1"),
+        ("a,a\n1,2\n", "several columns named 'a'"),
+        ("1.5,2\n1,2\n", "begins with numbers"),
+        (b"\xff\xfea,b\n", "has no rows|cannot be read"),
+    ],
+)
+def test_errors_of_csv(csv, content, message):
+    with pytest.raises(TableError, match=message):
+        read(csv(content))
+
+
+def test_missing_columns(csv):
+    path = csv(columns())
+    with pytest.raises(TableError, match=r"has no column 'lable' \(did you mean 'label'\?\)"):
+        read(path, "lable")
+    with pytest.raises(TableError, match=r"has no column 'xyz' \(there are 'a', 'b', 'c', 'label'\)"):
+        read(path, "label", ["xyz", "a"])
+    with pytest.raises(TableError, match="has 2 columns of features, 3 are needed"):
+        read(path, "label", 3, drop=["a"])
+    with pytest.raises(TableError, match="has no columns of features"):
+        read(path, "label", drop=["a", "b", "c"])
+
+
+def test_wrong_kinds(tmp_path, csv):
+    with pytest.raises(TableError, match="there is no such file"):
+        read(tmp_path / "nothing.csv")
+    with pytest.raises(TableError, match=r"of no known kind: its name must end in \.csv"):
+        read(csv("a\n1\n", "data.xlsx"))
+    for name, message in [
+        ("t.parquet", "is not a parquet file"),
+        ("t.npz", "cannot be read as npz"),
+        ("t.svm", "cannot be read as svmlight"),
+        ("t.csv.gz", "cannot be read as csv"),
+    ]:
+        with pytest.raises(TableError, match=message):
+            read(csv("a,b\nx,y\n", name))
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TableError, match="is a folder"):
+        read(tmp_path / "folder.csv")
+
+
+def test_wrong_arrays(tmp_path):
+    path = tmp_path / "data.npz"
+    for arrays, message in [
+        ({"x": X}, r"has no array 'X' \(did you mean 'x'\?\)"),
+        ({"X": X[0], "y": X[0]}, "X must be a matrix of numbers"),
+        ({"X": X.astype(str), "y": X[:, 0]}, "X must be a matrix of numbers"),
+        ({"X": X, "y": X[:9, 0]}, r"y has the shape \(9,\)"),
+        ({"X": X}, "has no array 'y'"),
+        ({"X": np.where(X > 2, np.nan, X), "y": X[:, 0] > 0}, r"by column: '1' "),
+        ({"X": X.astype(object), "y": X[:, 0]}, "npz"),
+    ]:
+        np.savez(path, **arrays)
+        with pytest.raises(TableError, match=message):
+            read(path, "y")
+    np.savez(path, X=X)
+    with pytest.raises(TableError, match="has 3 columns, 4 are needed"):
+        read(path, features=4)
+    with pytest.raises(TableError, match="columns have no names"):
+        read(path, drop=["a"])
+
+
+def test_streams_name_the_rows_with_missing_values(csv):
+    values = np.ones(1_000_000)
+    values[900_000] = np.nan
+    with pytest.raises(TableError, match=r"missing or infinite in rows \d+,\d+ to 1,000,000, by column: 'a' 1"):
+        list(stream(csv({"a": values}), size=100_000))
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_writing(tmp_path, name):
+    path = tmp_path / name
+    with Writer(path) as out:
+        out.write({"class": ["a", "b"], "score": np.array([1.5, 2.0])})
+        out.write({"class": ['with "quotes", and comma', "c"], "score": np.array([0.1, 3.0])})
+        assert not path.exists()
+    table = read(path, "class")
+    assert table.labels.tolist() == ["a", "b", 'with "quotes", and comma', "c"]
+    np.testing.assert_allclose(table.rows[:, 0], [1.5, 2.0, 0.1, 3.0])
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_what_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), Writer(path) as out:  # noqa: PT012
+        out.write({"a": [1]})
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.csv"]
+    with pytest.raises(TableError, match="must end in"):
+        Writer(tmp_path / "out.xlsx")
+    with pytest.raises(TableError, match="no such folder"):
+        Writer(tmp_path / "nowhere" / "out.csv")
