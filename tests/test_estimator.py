@@ -285,13 +285,29 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
     with pytest.raises(ValueError, match="3 features"):
         clf.fit(np.c_[X, X[:, 0]], some)
     for changed in ({"gamma": 3.0}, {"C": 5.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
-        with pytest.raises(ValueError, match="same kernel, gamma, C, dtype"):
+        with pytest.raises(ValueError, match="same solver, kernel, gamma, C, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
     with pytest.raises(ValueError, match="rows and costs it began with"):
         clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)
     assert clf.n_iter_ == 20, "a cold fit leaves nothing to go on from"
+
+
+@pytest.mark.parametrize("name", ["cccp", "light", "newton", "incremental"])
+def test_warm_start_with_other_settings_is_their_solution(name):
+    """More or fewer columns, another weight: what is found is what a fit from the start finds, or as good."""
+    X, y = make_blobs(120, centers=[[0, 0], [2.5, 0]], random_state=0)
+    some = np.where(np.arange(120) < 40, y, -1)
+    clf = S3VMClassifier(name, gamma=0.5, warm_start=True, random_state=0).fit(X, some)
+    for weight in (1.0, 0.2):
+        clf.set_params(unlabeled_weight=weight).fit(X, some)
+        cold = S3VMClassifier(name, gamma=0.5, unlabeled_weight=weight, random_state=0).fit(X, some)
+        if name in ("light", "newton"):
+            np.testing.assert_allclose(clf.decision_function(X), cold.decision_function(X), atol=0.02)
+        assert np.mean(clf.predict(X) == cold.predict(X)) > 0.97  # the others may end in another minimum
+    with pytest.raises(ValueError, match="same solver"):
+        clf.set_params(solver="frs").fit(X, some)
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(moons):

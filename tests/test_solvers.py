@@ -43,6 +43,7 @@ def test_contract(variant, labelled, loss, kernel, name, dtype):
     assert [state.iteration for state in states] == list(range(1, len(states) + 1))
     assert 1 <= len(states) <= chosen.iterations(problem)
     assert chosen.memory(problem, engine) > 0
+    assert len({tuple(state.record) for state in states}) == 1, "every line of the history says the same things"
     scores = states[-1].model().decision(points, engine)
     assert scores.shape == (len(X), 2)
     assert all(np.isfinite(value) for state in states for value in state.record.values())

@@ -25,7 +25,7 @@ from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
 from s3vm.sources import ArraySource
 from s3vm.training import Progress, train
 
@@ -71,8 +71,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    solver : "tsg" or a configured solver, default "tsg"
-        For example ``TSG(max_iter=256, n_features=512)``.
+    solver : "tsg", "frs", "bgs", "cccp", "light", "newton", "incremental" or a configured solver, default "tsg"
+        For example ``TSG(max_iter=256, n_features=512)``. The others are the classical algorithms, for up to some
+        thousands of rows but for ``"frs"`` and ``"bgs"``; ``"incremental"`` has `partial_fit` and `forget`.
     kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
         A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, brings its own width.
     gamma : float, "scale" or "median", default "scale"
@@ -107,8 +108,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int, default 256 MiB
-        Memory for random frequencies that are kept during `fit`; others are drawn again when needed. It changes
-        the speed only.
+        Memory for random frequencies or kernel values that are kept during `fit`; others are made again when needed.
+        It changes the speed only, but for last digits.
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -121,7 +122,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     classes_ : array of shape (n_classes,)
     n_iter_ : int
     history_ : dict of arrays of shape (n_iter_,)
-        One entry an iteration: step size, losses over the batch, share of unlabelled rows predicted positive.
+        One entry an iteration: objective, losses, share of unlabelled rows predicted positive, what else the solver
+        has to say; and error, balanced error and average precision on held-out rows, where folds were trained beside.
     safety_ : Safety or None
         With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
@@ -223,17 +225,15 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         before, first = self._before(), not hasattr(self, "model_")
         seen = self._rows(X, y, sample_weight, reset=first)
-        return self._learn(seen if first else self._seen().and_then(seen), before, classes, keep_rows=True)
+        return self._learn(seen if first else self._seen().and_then(seen), before, classes)
 
     @available_if(lambda self: _takes_rows(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
         check_is_fitted(self)
-        return self._learn(self._seen().without(rows), self._before(), keep_rows=True)
+        return self._learn(self._seen().without(rows), self._before())
 
-    def _learn(
-        self, seen: Seen, before: _Start | None, expected: Any = None, keep_rows: bool = False
-    ) -> "S3VMClassifier":
+    def _learn(self, seen: Seen, before: _Start | None, expected: Any = None) -> "S3VMClassifier":
         """Trains on all rows `seen`, going on from what was `before`."""
         chosen = solver(self.solver)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
@@ -272,6 +272,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
         weights = self._weights(len(codes), len(unlabelled))
+        if self.unlabeled_weight == "auto" and source is not None:
+            check_labelled(len(codes))  # the supervised solution is one of the choices
         left_out = self._left_out(codes, before.n_folds if before and not chosen.takes_rows else _FOLDS, seed)
         priors = self._priors(classes, codes, weight_l, left_out)
         problem = Problem(
@@ -302,8 +304,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
         self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
         self._start = None
-        if self.warm_start or keep_rows:
-            rest = self._lasting(), left_out.shape[1] - 1, C, seen if keep_rows else None
+        if self.warm_start or chosen.takes_rows:
+            rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.takes_rows else None
             self._start = _Start(state.detached(), *rest)
         self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
         self._transduction = None
@@ -396,7 +398,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         start = getattr(self, "_start", None)
         if start is not None and start.lasting != self._lasting():
             raise ValueError(
-                "training goes on with the same kernel, gamma, C, dtype, probability and random_state; "
+                "training goes on with the same solver, kernel, gamma, C, dtype, probability and random_state; "
                 "set warm_start=False, or call fit with all rows, to start afresh"
             )
         return start
@@ -413,7 +415,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if self._start is not None and self._start.seen is not None:
             return self._start.seen
         if not hasattr(self, "_training"):
-            raise AttributeError("this needs the training rows, which a copied or loaded model has not kept")
+            raise AttributeError(
+                "transduction_, partial_fit and forget need the training rows, which a loaded model has not kept"
+            )
         seen, *_, kept = self._training
         if (seen.X[:_KEPT] != kept).sum() > 0:
             raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
@@ -421,7 +425,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _lasting(self) -> tuple[Any, ...]:
         """The settings that cannot change between a fit and its continuation."""
-        return kernel(self.kernel, self.gamma), self.C, self.dtype, self.probability, self.random_state
+        kind = type(solver(self.solver))
+        return kind, kernel(self.kernel, self.gamma), self.C, self.dtype, self.probability, self.random_state
 
     def _priors(self, classes: Array, codes: Array, weight: Array, left_out: Array) -> Array:
         """The class shares expected of the unlabelled rows, for each thing left out: shape (groups, n_classes)."""

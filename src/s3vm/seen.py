@@ -29,5 +29,8 @@ class Seen(NamedTuple):
 
     def without(self, rows: Any) -> "Seen":
         """These rows but those of the given numbers."""
+        rows = np.asarray(rows)
+        if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
+            raise ValueError(f"rows to forget are numbers from 0 to {len(self.y) - 1}, in the order in which rows came")
         kept = np.delete(np.arange(len(self.y)), rows)
         return Seen(self.X[kept], self.y[kept], self.weight[kept])

@@ -9,7 +9,7 @@ from s3vm import philox
 from s3vm._typing import Array, Rows
 from s3vm.philox import Stream
 
-__all__ = ["ArraySource", "Source", "as_rows", "stack"]
+__all__ = ["ArraySource", "Source", "as_rows", "row_bytes", "stack"]
 
 
 class Source(Protocol):
@@ -71,6 +71,11 @@ def as_rows(X: Any, dtype: Any) -> Rows:
     if sparse.issparse(X):
         return sparse.csr_array(X, dtype=dtype)
     return np.ascontiguousarray(X, dtype=dtype)
+
+
+def row_bytes(rows: Rows) -> float:
+    """About how many bytes a row like these takes in float64."""
+    return 12 * rows.nnz / max(1, rows.shape[0]) if sparse.issparse(rows) else 8.0 * rows.shape[1]
 
 
 def stack(parts: list[Rows]) -> Rows:

@@ -65,8 +65,8 @@ def train(
         line.close()
     if state is None:
         raise ValueError("the solver made no iteration")
-    names = records[0] if records else {}
-    history = {name: np.array([record[name] for record in records], dtype=np.float64) for name in names}
+    names = dict.fromkeys(name for record in records for name in record)
+    history = {name: np.array([record.get(name, np.nan) for record in records]) for name in names}
     return state, history | held_out.curves()
 
 
@@ -113,18 +113,29 @@ class _Line:
     def __init__(self, active: bool) -> None:
         self._active = active
         self._start = self._last = time.monotonic()
+        self._end, self._width = "nothing was done", 0
 
     def show(self, done: int, total: int, record: Mapping[str, float]) -> None:
+        if not self._active:
+            return
+        shown = {name: value for name, value in record.items() if name == "objective" or "loss" in name}
+        losses = "  ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in shown.items())
         now = time.monotonic()
-        if not self._active or (now - self._last < _SECONDS_BETWEEN_LINES and done < total):
+        self._end = f"done after {done} iterations in {now - self._start:.1f} s  {losses}"
+        if now - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._last = now
         bar = "#" * (30 * done // total)
-        losses = "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in record.items() if "loss" in name)
         left = (now - self._start) * (total - done) / done
-        sys.stderr.write(f"\r[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left ")
-        sys.stderr.flush()
+        self._write(f"[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left")
 
     def close(self) -> None:
         if self._active:
+            self._write(self._end)
             sys.stderr.write("\n")
+
+    def _write(self, text: str) -> None:
+        """Over what was there."""
+        sys.stderr.write(f"\r{text:<{self._width}}")
+        sys.stderr.flush()
+        self._width = len(text)

@@ -181,6 +181,7 @@ def in_step(
     known = list(state.columns) if state is not None else []
     columns: list[Column | None] = [*known, *[None] * problem.n_columns][: problem.n_columns]
     running = [column(k, before) for k, before in enumerate(columns)]
+    stale = state is not None and len(known) != problem.n_columns  # its columns are not those that are asked for
     iteration = state.iteration if state is not None else 0
     n_l = problem.n_labelled
     with ThreadPoolExecutor(n_threads) as pool:
@@ -188,8 +189,9 @@ def in_step(
             # One thread is this one, which Ctrl-C can stop at once.
             each: Any = map if n_threads == 1 else pool.map
             fresh = list(each(lambda one: next(one, None), running))
-            if all(one is None for one in fresh):
+            if all(one is None for one in fresh) and not stale:
                 return
+            stale = False
             columns = [one or before for one, before in zip(fresh, columns, strict=True)]
             iteration += 1
             known = [one for one in columns if one is not None]

@@ -20,6 +20,7 @@ from s3vm.solvers.graph import NeighbourGraph, kernel_of_pairs
 from s3vm.solvers.steps import Decaying, Step, step
 from s3vm.solvers.stochastic import SLOW, balanced, check_whole, labelled_slope, stiffness
 from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.sources import row_bytes
 
 __all__ = ["BGS"]
 
@@ -154,9 +155,10 @@ class BGS:
         drawn = min(n_u, 2 * self.batch_size * self.look_ahead)
         support = n_l + min(n_u, (self.budgets(problem)[1] + drawn) * problem.n_columns)
         near = 1 + _NEAREST * (self.maintenance == "projection")
-        n_bytes += problem.n_rows * (16 * problem.n_dims + 40 * self.n_neighbors)
+        a_row = row_bytes(problem.labelled)
+        n_bytes += int(problem.n_rows * (2 * a_row + 40 * self.n_neighbors))
         n_bytes += 8 * (n_l + drawn) ** 2 + 2 * size * near * drawn * support
-        return n_bytes + 8 * support * (6 * problem.n_columns + problem.n_dims)
+        return n_bytes + int(support * (48 * problem.n_columns + a_row))
 
     def longer(self, problem: Problem, done: int) -> "BGS":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
@@ -306,7 +308,8 @@ def _draw(
     whole = np.block([[gram, below.T], [below, among]])
     scores = np.concatenate([now.scores, now.evaluate(rows)])
     gaps = (scores[edges[..., 0]] - scores[edges[..., 1]]).reshape(-1, problem.n_columns)
-    line = _line(problem, now.norms, scores[:n_l] + now.intercept, scores[n_l:] + now.intercept, gaps, solver.exponent)
+    r_u = (scores[n_l:] if len(ends) else scores) + now.intercept  # labelled rows stand in where no other was drawn
+    line = _line(problem, now.norms, scores[:n_l] + now.intercept, r_u, gaps, solver.exponent)
     return _Batch(labelled, edges, ends, whole, scores, line)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,8 @@ class Light:
     again from where it was. When no pair is left, the share b of the cost grows, up to 1. Positive rows cost
     ``(1 - p) / p`` times what negative ones do, so that both classes weigh the same.
 
-    The share of positive rows never changes: it is exactly the prior. Time grows about with the square of the number
-    of rows.
+    The share of positive labels never changes: it is exactly the prior; that of positive predictions may differ. Time
+    grows about with the square of the number of rows.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Light:
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[Expansion]:
         needs(self, problem, (Hinge,), (Hat,))
-        centres = problem.everything()
+        centres = problem.everything() if problem.uses_unlabelled else problem.labelled
         gram = Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype)
 
         def column(k: int, before: Column | None) -> Iterator[Column]:
@@ -96,9 +96,11 @@ class Light:
         def column(done: int, y: Array, found: Solution) -> Column:
             scores = found.f + found.intercept
             objective = found.a @ found.f / 2 + costs(y, 1.0) @ np.maximum(0, 1 - y * scores)
-            return Column(found.a, found.intercept, scores, float(objective), (done, y, found))
+            return Column(found.a, found.intercept, scores, float(objective), _Memory(done, y, found, asked))
 
-        if before is None:
+        # Labels that were found for other costs are not those of these: another problem starts afresh.
+        asked = (self, problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), each, share)
+        if before is None or before.memory.asked != asked:
             y = np.concatenate([problem.targets[:, k], np.ones(n_u)])
             found = _train(gram, y, costs(y, 0.0), None, self.tol)
             # As many of the highest scores are positive as the prior says, but some on either side.
@@ -106,7 +108,7 @@ class Light:
             y[n_l + lowest] = -1.0
             before = column(0, y, found)
             yield before
-        done, y, found = before.memory
+        done, y, found, _ = before.memory
         if each == 0:
             return
         for level, b in enumerate(self._shares()[done:], done + 1):
@@ -117,6 +119,15 @@ class Light:
                     break
                 y = switched
             yield column(level, y, found)
+
+
+class _Memory(NamedTuple):
+    """How many shares of the cost are done, the labels of all rows, the SVM, and the problem that it solves."""
+
+    done: int
+    y: Array
+    found: Solution
+    asked: tuple[Any, ...]
 
 
 def _train(gram: Gram, y: Array, costs: Array, before: Solution | None, tol: float) -> Solution:

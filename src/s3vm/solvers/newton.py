@@ -62,7 +62,7 @@ class Newton:
     tol : float > 0, default 1e-5
         The norm of the gradient at which it ends; less for a column whose labelled rows cost less than 1 together.
     rounds : int, default 10
-        How often the unlabelled cost is raised until it is ``C*``.
+        How many unlabelled costs there are, one after the other, the last of which is ``C*``.
     growth : float > 1, default 2.0
         By what it is multiplied each time.
     balance : "supervised" or "prior", default "supervised"

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
-from scipy import sparse
 
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
+from s3vm.sources import row_bytes
 
 __all__ = ["Gram", "Solution", "feasible", "memory", "solve"]
 
@@ -33,8 +33,7 @@ _PATIENCE = 1000  # steps between two looks at what can be left out
 
 def memory(rows: Rows, n: int, backend: Backend, at_once: int) -> int:
     """About how many bytes the `Gram` of `n` rows like these takes, with `at_once` problems being solved on it."""
-    a_row = 12 * rows.nnz / rows.shape[0] if sparse.issparse(rows) else 8 * rows.shape[1]
-    rows_and_variables = n * (4 * a_row + 25 * 8 * at_once)
+    rows_and_variables = n * (4 * row_bytes(rows) + 25 * 8 * at_once)
     panels, a_value = 2 * 8 * _PANEL * n, backend.dtype.itemsize
     if _is_whole(n + 1, backend.cache_bytes, backend.dtype):
         return int(rows_and_variables + a_value * n**2 + max(panels, at_once * a_value * (n // 2) ** 2))

@@ -6,20 +6,25 @@ from sklearn.svm import SVC
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["labelled_gram", "supervised"]
+__all__ = ["check_labelled", "labelled_gram", "supervised"]
 
 _MOST_BYTES = 2 << 30
 
 
-def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
-    """The kernel matrix of the labelled rows, in float64; a ValueError if they are too many for one."""
-    n_bytes = 8 * labelled.shape[0] ** 2
+def check_labelled(n_labelled: int) -> None:
+    """Raises a ValueError if there are too many labelled rows for the exact solution."""
+    n_bytes = 8 * n_labelled**2
     if n_bytes > _MOST_BYTES:
         raise ValueError(
-            f"the exact supervised solution of {labelled.shape[0]} labelled rows needs a kernel matrix of "
-            f"{n_bytes / 2**30:.0f} GiB: use solver=TSG.as_printed() with a number for unlabeled_weight, "
+            f"the exact supervised solution of {n_labelled} labelled rows needs a kernel matrix of "
+            f"{n_bytes / 2**30:.0f} GiB: use solver=TSG.as_printed() or FRS() with a number for unlabeled_weight, "
             "or label fewer rows"
         )
+
+
+def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
+    """The kernel matrix of the labelled rows, in float64; a ValueError if they are too many for one."""
+    check_labelled(labelled.shape[0])
     return kernel.gram(labelled, labelled).astype(np.float64)
 
 

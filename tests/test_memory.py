@@ -1,0 +1,59 @@
+"""Whether a run that does not fit into memory is refused before it begins, with what to do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from s3vm import S3VMClassifier, memory
+from s3vm.backends import backend
+from s3vm.kernels import RBF
+from s3vm.solvers import SOLVERS
+from s3vm.sources import ArraySource
+from toy import make_problem
+
+ENGINE = backend("cpu", "float32", cache_bytes=256 << 20)
+
+
+def large(n_rows, rows=None):
+    """A problem of that many rows, which are not there: a stride of 0 shows one row many times."""
+    one = np.zeros((1, 5), dtype=np.float32)
+    rows = np.broadcast_to(one, (n_rows, 5)) if rows is None else rows
+    return replace(make_problem(RBF(0.7), "hat", "float32"), unlabelled=ArraySource(rows))
+
+
+def test_machine_memory_is_that_of_the_machine():
+    assert 2**28 < memory.machine_memory() < 2**46
+
+
+@pytest.mark.parametrize("limit", ["max", "123456789"])
+def test_a_container_may_have_less(tmp_path, monkeypatch, limit):
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "memory.max"), str(tmp_path / "none")))
+    assert (memory.machine_memory() == 123456789) == (limit != "max")
+
+
+@pytest.mark.parametrize("name", ["newton", "incremental"])
+def test_what_does_not_fit_is_refused_with_advice(name):
+    problem = large(10_000_000)
+    with pytest.raises(MemoryError, match=r'needs about .* GiB for 10,000,006 rows, .*use solver="tsg", which needs'):
+        memory.check_memory(SOLVERS[name](), problem, ENGINE)
+    memory.check_memory(SOLVERS["tsg"](), problem, ENGINE)
+
+
+def test_the_estimator_asks_first(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1000)
+    X, some = np.random.default_rng(0).normal(size=(50, 2)), np.array([0, 1] * 5 + [-1] * 40)
+    with pytest.raises(MemoryError, match=r"CCCP needs about .* and there are .*: use fewer rows"):
+        S3VMClassifier("cccp").fit(X, some)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_estimates_grow_with_the_rows_and_know_sparse_ones(name):
+    solver = SOLVERS[name]()
+    few, many = (solver.memory(large(n), ENGINE) for n in (1000, 100_000))
+    assert few < many or name == "frs"
+    wide = sparse.csr_array((20_000, 100_000), dtype=np.float32)
+    problem = replace(large(0, wide), labelled=sparse.csr_array((6, 100_000), dtype=np.float32))
+    assert solver.memory(problem, ENGINE) < 8 << 30
