@@ -28,7 +28,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     """Writes a fitted classifier as an ONNX file.
 
     Its input ``X`` are float32 rows. Its outputs are ``label``, ``scores`` (as `decision_function`) and, if the model
-    has them, ``probabilities``. Rows are not checked: one with NaN has scores of NaN. A row needs about 100 kB of
+    has them, ``probabilities``. Rows are not checked: one with NaN has scores of NaN. A row needs up to 100 kB of
     memory while it is computed, so batches of a thousand rows or so are best.
 
     Parameters
