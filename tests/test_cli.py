@@ -107,7 +107,7 @@ def test_without_the_extra(monkeypatch):
         cli.main()
 
 
-PAGE = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
+PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
 def in_substance(text):
@@ -121,14 +121,15 @@ def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("S3VM_DATA", raising=False)
     monkeypatch.setattr(showing, "_DRAWS", 1)
-    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], {})
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+    page = PAGE.read_text()
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})
+    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
         command, printed = block.split("\n", 1)
         words, _, head = command.removeprefix("$ s3vm ").partition(" | head -")
         result = CliRunner().invoke(app, words.split(), env={"COLUMNS": "100", "TERM": "dumb"})
         shown = "\n".join(result.output.splitlines()[: int(head)] if head else result.output.splitlines())
         assert in_substance(shown) == in_substance(printed), command
-    assert all(f"## {command}\n" in PAGE for command in COMMANDS)
+    assert all(f"## {command}\n" in page for command in COMMANDS)
 
 
 # fit

@@ -134,6 +134,8 @@ def _described(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
     settings = clf.get_params(deep=False)
     if isinstance(settings["random_state"], np.random.RandomState):
         settings["random_state"] = None  # the seed that was drawn from it is kept
+    if callable(settings["verbose"]):
+        settings["verbose"] = 0  # who watched the training is nothing of the model
     history = clf.history_
     tensors = {
         "coefficients": model.coefficients,

@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,8 +117,7 @@ def _parts(
     for part in split:
         told(len(result), len(split))
         yardstick = replace(settings, weight="0").classifier().set_params(unlabeled=-1, probability=False)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _heard():
             yardstick.fit(*part[:2])
         result.append(Part(*part, yardstick.C_, yardstick.kernel_))
     return result
@@ -156,19 +156,26 @@ def _methods(settings: Settings) -> dict[str, Callable[[Part], Array]]:
 def _tried(method: Callable[[Part], Array], parts: list[Part]) -> dict[str, Any]:
     """The error of a method over all parts, and its seconds for each; or why there is none."""
     wrong, start = [], time.perf_counter()
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        try:
+    try:
+        with _heard() as heard:
             for part in parts:
                 wrong.append(method(part) != part.truth)
-        except (ArithmeticError, MemoryError, RuntimeError, ValueError) as problem:
-            return {"failed": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
-    if any(issubclass(one.category, Interrupted) for one in heard):
-        raise KeyboardInterrupt
+    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as problem:
+        return {"failed": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
     duration = (time.perf_counter() - start) / len(parts)
     missed = np.concatenate(wrong)
     collapsed = any(str(one.message).startswith("collapse") for one in heard)
     return error_of(int(missed.sum()), len(missed)) | {"seconds": duration, "collapsed": collapsed, "wrong": missed}
+
+
+@contextmanager
+def _heard() -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings, which are not shown; Ctrl-C, of which a training makes one, is Ctrl-C again."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        yield heard
+    if any(issubclass(one.category, Interrupted) for one in heard):
+        raise KeyboardInterrupt
 
 
 def _against_the_first(found: list[dict[str, Any]]) -> None:

@@ -90,8 +90,9 @@ def compress(
     ----------
     estimator : a fitted S3VMClassifier, or a Pipeline of StandardScaler and one
     X : array, CSR matrix or data frame
-        Rows like those to be predicted, without labels. The more the better; up to 30,000 are used. A third of them is
-        held out to measure how well both agree.
+        Rows like those to be predicted, without labels; better not those that the model was trained on, which it has
+        driven away from its boundary. The more the better, up to 30,000, of which a third is held out to measure how
+        well both agree.
     tolerance : float in (0, 1), default 0.01
         Share of held-out rows that may change their class; in a single class, which may be rare, ten times that share.
         The size grows until no more do.

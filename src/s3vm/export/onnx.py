@@ -1,8 +1,8 @@
 """A model as an ONNX graph, which serves without Python.
 
-The graph takes float32 rows and computes in float64: distances are differences of large numbers, and a phase may have
-gone around many times. A group of centres or features is summed up before the next one begins, so that a row never
-needs more than a few thousand numbers.
+The graph takes float32 rows and computes distances and phases in float64: the ones are differences of large numbers,
+the others may have gone around many times. A group of centres or features is summed up before the next one begins, so
+that a row never needs more than a few thousand numbers.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     """Writes a fitted classifier as an ONNX file.
 
     Its input ``X`` are float32 rows. Its outputs are ``label``, ``scores`` (as `decision_function`) and, if the model
-    has them, ``probabilities``. Rows are not checked: one with NaN has scores of NaN. A row needs about 100 kB of
+    has them, ``probabilities``. Rows are not checked: one with NaN has scores of NaN. A row needs up to 100 kB of
     memory while it is computed, so batches of a thousand rows or so are best.
 
     Parameters
@@ -145,27 +145,31 @@ def _features(graph: "_Graph", model: Model, x: str) -> Iterator[str]:
     dtype = model.coefficients.dtype
     amplitude = np.float64(kernel.amplitude / np.sqrt(block_size))
     for group in _groups(n_blocks, _GROUP // block_size):
-        coefficients = model.coefficients[group]
         drawn = [kernel.draw(model.seed, block, block_size, model.n_dims) for block in range(n_blocks)[group]]
         W = np.concatenate([frequencies for frequencies, _ in drawn]).astype(dtype)
         b = np.concatenate([offsets for _, offsets in drawn]).astype(dtype)
-        half = coefficients.shape[1] // 2
+        coefficients, half = model.coefficients[group], block_size // 2
         if kernel.activation == "product":
             total = graph.add("MatMul", _product(graph, x, W, b, kernel.rows_per_feature), _flat(coefficients))
         elif kernel.activation == "phase":
-            total = graph.add("MatMul", graph.add("Cos", _angle(graph, x, W, b)), _flat(coefficients))
+            total = _wave(graph, "Cos", _angle(graph, x, W, b), coefficients)
         else:
             angle = _angle(graph, x, W, b)
-            even = graph.add("MatMul", graph.add("Cos", angle), _flat(coefficients[:, :half]))
-            odd = graph.add("MatMul", graph.add("Sin", angle), _flat(coefficients[:, half:]))
-            total = graph.add("Add", even, odd)
+            even, odd = (coefficients[:, :half], coefficients[:, half:])
+            total = graph.add("Add", _wave(graph, "Cos", angle, even), _wave(graph, "Sin", angle, odd))
         yield graph.add("Mul", total, amplitude)
 
 
 def _angle(graph: "_Graph", x: str, W: Array, b: Array) -> str:
+    """Angles in radians, taken to half a turn in float64, so that float32, twice as fast, is enough for their waves."""
     turns = graph.add("MatMul", x, W.T)
     turns = graph.add("Add", turns, b) if b.any() else turns
-    return graph.add("Mul", turns, np.float64(2 * np.pi))
+    return graph.single(graph.add("Mul", graph.add("Sub", turns, graph.add("Round", turns)), np.float64(2 * np.pi)))
+
+
+def _wave(graph: "_Graph", wave: str, angle: str, coefficients: Array) -> str:
+    weights = graph.stored(_flat(coefficients).astype(np.float32))
+    return graph.double(graph.add("MatMul", graph.add(wave, angle), weights))
 
 
 def _product(graph: "_Graph", x: str, W: Array, b: Array, degree: int) -> str:
