@@ -30,6 +30,7 @@ from s3vm.solvers.spaces import (
 
 __all__ = ["Newton"]
 
+_SUPERVISED_STEPS = 100  # at most, for the start; five are usual
 _STEPS = 8  # in a round but the last
 _ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its least objective
 _CONJUGATE = 50  # directions in one Newton step
@@ -198,7 +199,7 @@ class _Work:
         for k in range(problem.n_columns):
             first = solved.setdefault((problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()), k)
             if first == k:
-                fits = islice(self._fits(k, np.zeros(n_l), 0.0), self._solver.max_iter)
+                fits = islice(self._fits(k, np.zeros(n_l), 0.0), _SUPERVISED_STEPS)
                 _, dual[:, k], intercept[k] = deque(fits, maxlen=1)[0]
             dual[:, k], intercept[k] = dual[:, first], intercept[first]
         return dual, self._to_labelled[n_l:] @ dual + intercept
