@@ -188,19 +188,16 @@ def solve(
 
 
 def feasible(a: Array, lower: Array, upper: Array) -> Array:
-    """`a` clipped to its box, the sum then brought back to 0 by all that have room, each in proportion to its room."""
+    """`a` clipped to its box, the sum then brought back to 0 by those with most room, so that few are touched."""
     if lower.sum() > 0 or upper.sum() < 0:
         raise ValueError("no coefficients between these bounds have the sum 0")
     a = np.clip(a, lower, upper)
-    for _ in range(3):  # once, but for rounding
-        total = a.sum()
-        room = a - lower if total > 0 else upper - a
-        endless = np.isinf(room)
-        room = endless.astype(np.float64) if endless.any() else room
-        if total == 0 or room.sum() == 0:
-            break
-        a = np.clip(a - total * (room / room.sum()), lower, upper)
-    return a
+    total = a.sum()
+    room = np.minimum(a - lower if total > 0 else upper - a, abs(total))
+    order = np.argsort(-room, kind="stable")
+    sooner = np.cumsum(room[order]) - room[order]
+    a[order] -= np.sign(total) * np.clip(abs(total) - sooner, 0, room[order])
+    return np.clip(a, lower, upper)
 
 
 class _Variables(NamedTuple):
