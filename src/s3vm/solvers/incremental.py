@@ -45,8 +45,8 @@ class Incremental:
     restart : float >= 0, default 0.02
         `CCCP` is tried at the end of a run if more than this share of the problem has changed since it last was: the
         costs of rows that came and left, or are other than they were, as a share of all costs, and half of what the
-        mean that is held has changed by. With 0 it is tried in every run; with infinity only if rounding makes the path
-        lose its way.
+        mean that is held has changed by. With 0 it is tried in every run; with infinity only if rounding has led the
+        path astray, in which case its solution is taken.
     balance : "supervised" or "prior", default "supervised"
         The mean of f over the unlabelled rows that is held, as in `CCCP`.
     done : int, default 0
@@ -178,7 +178,7 @@ class _Run:
                 settled = path.settle() and settled
             cap = memory.cap.copy()
             cap[block] = cost
-            memory = memory._replace(cap=cap, stale=memory.stale if settled else np.inf)
+            memory = memory._replace(cap=cap, stale=memory.stale if settled and path.holds() else np.inf)
             column = self._column(k, memory, self._point(path))
             yield column
             memory, point, is_changed = column.memory, column.memory.point, False
@@ -195,7 +195,7 @@ class _Run:
         point = Point(a, side, np.where(is_inside, MARGIN, AWAY), f, lift, whole.intercept)
         path = self._path(memory, point)
         point = self._point(path)  # good to SMO's tolerance, if the path should be lost
-        if path.settle():
+        if path.settle() and path.holds():
             point = self._point(path)
         after = self._column(k, memory._replace(stale=0.0), point)
         if np.isinf(memory.stale) or after.objective < (1 - _EQUAL) * before.objective:

@@ -30,6 +30,7 @@ __all__ = ["AWAY", "MARGIN", "Path", "Point", "side_of"]
 AWAY, REST, MARGIN, ERROR = -1, 0, 1, 2
 _RIDGE = 1e-10  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
 _FLAT = 1e-13  # a slope of f that is nothing but rounding
+_DRIFT = 1e-4  # of f that rounding may have brought about
 _CLOSE = 1e-9  # how far off f or a coefficient may be and still count as there
 
 
@@ -94,6 +95,17 @@ class Path:
                 return False
             self._make_room(1)
         return True
+
+    def holds(self) -> bool:
+        """Whether f, which has been brought up to date event by event, still is what the coefficients give.
+
+        It is looked up on the margin. Only a kernel of huge values makes rounding matter.
+        """
+        rows, members = self._rows, self._margin.members[: self._margin.number[0]]
+        lift, intercept = self._constants
+        weights = rows.a + lift * rows.share
+        f = self._gram[members, : len(weights)] @ weights + self._fixed.ridge * weights[members] + intercept
+        return bool(np.all(np.abs(f - rows.f[members]) < _DRIFT))
 
     @property
     def n_events(self) -> int:
