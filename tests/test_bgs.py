@@ -23,7 +23,7 @@ def test_equals_a_literal_loop(p):
     settings = {"look_ahead": 3, "n_neighbors": 4, "exponent": p, "unlabelled_budget": None, "step": Decaying(t0=1)}
     state = last(BGS(max_iter=5, batch_size=2, **settings, **PLAIN).run(problem, ENGINE))
     X, y = rows()
-    graph = NeighbourGraph(X, 4, RBF(0.7))
+    graph = NeighbourGraph(X, 4, RBF(0.7), np.ones(len(X)))
     coefficients = dict.fromkeys(range(len(X)), 0.0)
 
     def f(i):
@@ -46,7 +46,7 @@ def test_equals_a_literal_loop(p):
 
 def test_the_graph_joins_nearest_rows():
     X, _ = rows()
-    graph = NeighbourGraph(X, 3, RBF(0.7))
+    graph = NeighbourGraph(X, 3, RBF(0.7), np.ones(len(X)))
     distance = np.linalg.norm(X[:, None] - X, axis=2) + np.diag(np.full(len(X), np.inf))
     nearest = np.argsort(distance, axis=1)[:, :3]
     expected = {tuple(sorted((i, int(j)))) for i in range(len(X)) for j in nearest[i]}

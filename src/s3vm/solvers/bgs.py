@@ -10,24 +10,23 @@ from s3vm import philox
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
-from s3vm.losses import Hat, Hinge, SmoothHinge, SquaredHinge
+from s3vm.losses import Hat, Hinge, SmoothHinge
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
 from s3vm.solvers.base import Losses, State, needs, record
+from s3vm.solvers.budget import NEAREST, beyond, projection
 from s3vm.solvers.graph import NeighbourGraph, kernel_of_pairs
 from s3vm.solvers.steps import Decaying, Step, step
-from s3vm.solvers.stochastic import SLOW, balanced, check_whole, labelled_slope, stiffness
+from s3vm.solvers.stochastic import balanced, check_whole, labelled_slope, stiffness
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import row_bytes
 
 __all__ = ["BGS"]
 
-_NEAREST = 5  # support rows that a removed one is projected onto
 _FLAT = 1e-3  # differences below which the graph term is treated as quadratic
-_GROUP = 16
-_TILE = 8192
+_TILE = 8192  # centres that are looked at in one go
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class BGS:
         Most labelled rows in the expansion of a column; None keeps all.
     unlabelled_budget : int, float below 1 or None, default 2000
         The same for unlabelled rows, or a share of them.
-    maintenance : "removal" or "projection", default "removal"
-        What happens to rows beyond the budget: they are left out, or replaced by their projection onto the nearest rows
-        that stay, which costs more and changes f less.
+    maintenance : "projection" or "removal", default "projection"
+        What happens to rows beyond the budget: they are replaced by their projection onto the nearest rows that stay,
+        or left out, which costs less and may undo what the edges have done.
     step : Step, "decaying", "constant" or "theorem", default "decaying"
         The step sizes; see `s3vm.solvers.steps`.
     anchor : bool, default True
@@ -100,7 +99,7 @@ class BGS:
     exponent: float = 1.0
     labelled_budget: int | None = None
     unlabelled_budget: int | float | None = 2000
-    maintenance: Literal["removal", "projection"] = "removal"
+    maintenance: Literal["projection", "removal"] = "projection"
     step: str | Step = "decaying"
     anchor: bool = True
     implicit: bool = True
@@ -135,7 +134,8 @@ class BGS:
         """
         off = {"anchor": False, "implicit": False, "intercept": False, "balance": False, "draw_labelled": True}
         paper = {"passes": 1.0, "batch_size": 1, "look_ahead": 256, "step": Decaying(t0=0)}
-        return cls(**{**off, **paper, "labelled_budget": 100, "unlabelled_budget": 0.2, **settings})
+        budgets = {"labelled_budget": 100, "unlabelled_budget": 0.2, "maintenance": "removal"}
+        return cls(**{**off, **paper, **budgets, **settings})
 
     def iterations(self, problem: Problem) -> int:
         if self.anchor and not problem.uses_unlabelled:
@@ -154,7 +154,7 @@ class BGS:
         n_u = problem.unlabelled.n_rows
         drawn = min(n_u, 2 * self.batch_size * self.look_ahead)
         support = n_l + min(n_u, (self.budgets(problem)[1] + drawn) * problem.n_columns)
-        near = 1 + _NEAREST * (self.maintenance == "projection")
+        near = 1 + NEAREST * (self.maintenance == "projection")
         a_row = row_bytes(problem.labelled)
         n_bytes += int(problem.n_rows * (2 * a_row + 40 * self.n_neighbors))
         n_bytes += 8 * (n_l + drawn) ** 2 + 2 * size * near * drawn * support
@@ -164,7 +164,7 @@ class BGS:
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
-        needs(self, problem, (Hinge, SmoothHinge, SquaredHinge), (Hat,))
+        needs(self, problem, (Hinge, SmoothHinge), (Hat,))
         gram = labelled_gram(problem.kernel, problem.labelled)
         rows = problem.everything() if problem.uses_unlabelled else problem.labelled
         now = _start(self, problem, rows, gram) if state is None else state
@@ -176,7 +176,7 @@ class BGS:
             return
         graph = None
         if problem.uses_unlabelled:
-            graph = NeighbourGraph(rows, self.n_neighbors, problem.kernel, backend.n_threads)
+            graph = NeighbourGraph(rows, self.n_neighbors, problem.kernel, now.diagonal, backend.n_threads)
         # A column that the unlabelled rows do not matter to is solved by its start.
         moves = problem.unlabelled_cost > 0 if self.anchor else np.ones(problem.n_columns)
         steps, stiff = step(self.step), max(1.0, float(np.diag(gram).mean())) * stiffness(problem)
@@ -200,14 +200,15 @@ class BGS:
 class _State:
     """The expansion ``f(x) = sum_i weights[i] k(rows[at[i]], x) + intercept``, and what is known of it.
 
-    `at` are row numbers, all labelled rows and then unlabelled ones in order; `scores` are f at the labelled rows
-    without intercept, `norms` the ``||f||^2`` of the wanted columns, `shares` the bounds that the share of positive
-    rows in `reference` is to keep.
+    `diagonal` is ``k(x, x)`` of all rows. `at` are row numbers: all labelled rows, then unlabelled ones in order.
+    `scores` are f at the labelled rows without intercept, `norms` the ``||f||^2`` of the wanted columns, `shares` the
+    bounds that the share of positive rows in `reference` is to keep.
     """
 
     kernel: Kernel
     seed: int
     rows: Rows
+    diagonal: Array
     at: Array
     weights: Array
     intercept: Array
@@ -259,9 +260,23 @@ def _start(solver: BGS, problem: Problem, rows: Rows, gram: Array) -> _State:
     reference = None
     if problem.unlabelled is not None and solver.balance:
         reference = problem.unlabelled.sample(problem.seed, solver.n_reference)
-    everyone = np.arange(problem.n_labelled)
-    known = (scores, norms, reference, _shares(problem, reference), 0, _line(problem, norms, scores + intercept))
-    start = _State(problem.kernel, problem.seed, rows, everyone, dual, intercept, *known)
+    everyone = np.arange(rows.shape[0])
+    start = _State(
+        problem.kernel,
+        problem.seed,
+        rows,
+        diagonal=kernel_of_pairs(problem.kernel, rows, everyone, everyone),
+        at=everyone[: problem.n_labelled],
+        weights=dual,
+        intercept=intercept,
+        scores=scores,
+        norms=norms,
+        reference=reference,
+        shares=_shares(problem, reference),
+        record=_line(solver, problem, norms, scores + intercept, np.empty((0, 2, problem.n_columns))),
+    )
+    if not np.isfinite(start.diagonal).all():
+        raise ValueError("the kernel of the rows is not finite: standardise the features")
     return _within_budgets(solver, problem, start)
 
 
@@ -307,23 +322,26 @@ def _draw(
     among = problem.kernel.gram(rows, rows).astype(np.float64)
     whole = np.block([[gram, below.T], [below, among]])
     scores = np.concatenate([now.scores, now.evaluate(rows)])
-    gaps = (scores[edges[..., 0]] - scores[edges[..., 1]]).reshape(-1, problem.n_columns)
-    r_u = (scores[n_l:] if len(ends) else scores) + now.intercept  # labelled rows stand in where no other was drawn
-    line = _line(problem, now.norms, scores[:n_l] + now.intercept, r_u, gaps, solver.exponent)
+    r = scores + now.intercept
+    line = _line(solver, problem, now.norms, r[:n_l], r[edges.reshape(-1, 2)])
     return _Batch(labelled, edges, ends, whole, scores, line)
 
 
-def _line(
-    problem: Problem, norms: Array, r_l: Array, r_u: Array | None = None, gaps: Array | None = None, p: float = 1.0
-) -> dict[str, float]:
-    """A line of the history: what BGS minimises, with drawn edges in place of all, and its parts."""
-    main = slice(0, problem.n_models)
-    r_u = r_u if r_u is not None and len(r_u) else None
-    graph = np.zeros(problem.n_models) if gaps is None or not len(gaps) else np.mean(np.abs(gaps[:, main]) ** p, axis=0)
+def _line(solver: BGS, problem: Problem, norms: Array, r_l: Array, r_edges: Array) -> dict[str, float]:
+    """A line of the history: what BGS minimises, with drawn edges in place of all, and its parts.
+
+    `r_l` is f at the labelled rows, `r_edges` f at both ends of the edges, shape ``(edges, 2, K)``.
+    """
     line = record(problem, norms, r_l, problem.targets, problem.costs, None)
-    line["objective"] += float(problem.unlabelled_cost[main] @ graph)
-    beside = {} if r_u is None else record(problem, norms, r_l, problem.targets, problem.costs, r_u)
-    return {**beside, **line, "graph_loss": float(graph.mean())}
+    if len(r_edges):
+        main = slice(0, problem.n_models)
+        gaps = np.abs(r_edges[:, 0, main] - r_edges[:, 1, main])
+        graph = np.mean(gaps**solver.exponent, axis=0)
+        r_u = r_edges.reshape(-1, problem.n_columns)
+        objective = line["objective"] + float(problem.unlabelled_cost[main] @ graph)
+        line = record(problem, norms, r_l, problem.targets, problem.costs, r_u)
+        line |= {"objective": objective, "graph_loss": float(graph.mean())}
+    return line
 
 
 def _stepped(solver: BGS, problem: Problem, now: _State, batch: _Batch, gammas: list[Array]) -> _State:
@@ -346,7 +364,8 @@ def _stepped(solver: BGS, problem: Problem, now: _State, batch: _Batch, gammas: 
         square = np.sum(slope * effect[labelled], axis=0) + np.sum(pull * (effect[u] - effect[v]), axis=0)
         norms = ((1 - gamma) ** 2)[main] * norms - (2 * gamma * (1 - gamma) * inner - gamma**2 * square)[main]
         scores = (1 - gamma) * scores - gamma * effect
-        intercept = intercept - solver.intercept * SLOW * gamma * slope.sum(axis=0)
+        if solver.intercept:
+            intercept = np.where(gamma > 0, _best_intercept(problem, scores[:n_l]), intercept)
         kept, change = (1 - gamma) * kept, (1 - gamma) * change
         np.subtract.at(change, labelled, gamma * slope)
         np.subtract.at(change, u, gamma * pull)
@@ -365,6 +384,23 @@ def _stepped(solver: BGS, problem: Problem, now: _State, batch: _Batch, gammas: 
         iteration=now.iteration + 1,
         record=batch.line,
     )
+
+
+def _best_intercept(problem: Problem, scores: Array) -> Array:
+    """The b that minimises ``sum_i C_i max(0, 1 - y_i (scores_i + b))``: a weighted quantile of ``y_i - scores_i``.
+
+    The slope in b is what all rows with ``y_i - scores_i < b`` cost less what all positive rows cost. Where it is 0
+    over an interval, b is its middle.
+    """
+    breaks = np.where(problem.costs > 0, problem.targets - scores, np.inf)
+    order = np.argsort(breaks, axis=0, kind="stable")
+    breaks, costs = (np.take_along_axis(part, order, axis=0) for part in (breaks, problem.costs))
+    below, positive = np.cumsum(costs, axis=0), np.sum(problem.costs * (problem.targets > 0), axis=0)
+    close = 1e-9 * below[-1]
+    first = np.argmax(below >= positive - close, axis=0)
+    second = np.where(below[-1] > positive + close, np.argmax(below > positive + close, axis=0), first)
+    column = np.arange(problem.n_columns)
+    return (breaks[first, column] + breaks[second, column]) / 2
 
 
 def _pull(solver: BGS, problem: Problem, gaps: Array) -> Array:
@@ -389,53 +425,20 @@ def _implicit_pull(solver: BGS, problem: Problem, gaps: Array, gram: Array, gamm
 
 def _within_budgets(solver: BGS, problem: Problem, now: _State) -> _State:
     """The state with support sets cut back to their budgets, and without rows that no column uses."""
-    main, n_l = slice(0, problem.n_models), problem.n_labelled
-    over = np.zeros(now.weights.shape, dtype=bool)
-    for part, budget in zip((slice(n_l), slice(n_l, None)), solver.budgets(problem), strict=True):
-        order = np.argsort(-np.abs(now.weights[part]), axis=0, kind="stable")
-        np.put_along_axis(over[part], order[budget:], True, axis=0)
-    over &= now.weights != 0
+    n_l = problem.n_labelled
+    over = beyond(now.weights, n_l, solver.budgets(problem))
     weights = np.where(over, 0.0, now.weights)
     if over.any():
         if solver.maintenance == "projection":
-            weights += _projection(now, over)
+            weights += projection(now.kernel, now.rows[now.at], now.diagonal[now.at], now.weights, over)
         change = weights - now.weights
         moved = np.flatnonzero(change.any(axis=1))
-        gram = now.kernel.gram(problem.labelled, now.rows[now.at[moved]])
-        scores = now.scores + gram @ change[moved]
-        # ||f + d||^2 - ||f||^2 = <d, f + (f + d)>
-        moved = np.flatnonzero(change[:, main].any(axis=1))
-        twice = replace(now, weights=(now.weights + weights)[:, main]).evaluate(now.rows[now.at[moved]])
-        norms = now.norms + np.sum(change[moved, main] * twice, axis=0)
+        scores = now.scores + now.kernel.gram(problem.labelled, now.rows[now.at[moved]]) @ change[moved]
+        # ||f + d||^2 - ||f||^2 = <d, f + (f + d)>, for the wanted columns only, since it takes so many kernel values.
+        change = change[:, : problem.n_models]
+        moved = np.flatnonzero(change.any(axis=1))
+        both = replace(now, weights=(now.weights + weights)[:, : problem.n_models])
+        norms = now.norms + np.sum(change[moved] * both.evaluate(now.rows[now.at[moved]]), axis=0)
         now = replace(now, weights=weights, scores=scores, norms=norms)
-    used = np.asarray(weights.any(axis=1))
-    used[:n_l] = True
+    used = np.concatenate([np.ones(n_l, dtype=bool), weights[n_l:].any(axis=1)])
     return now if used.all() else replace(now, at=now.at[used], weights=weights[used])
-
-
-def _projection(now: _State, over: Array) -> Array:
-    """What to add to the weights of rows that stay, so that they make up for those that go as far as a few can.
-
-    Each row that goes is projected onto the rows of its column that explain the most of it one by one.
-    """
-    gone = np.flatnonzero(over.any(axis=1))
-    rows = now.rows[now.at].astype(np.float64)
-    everyone = np.arange(len(now.at))
-    size = kernel_of_pairs(now.kernel, rows, everyone, everyone)
-    gram = now.kernel.gram(rows[gone], rows)
-    explained = gram**2 / np.where(size > 0, size, np.inf)
-    added = np.zeros(now.weights.shape)
-    for k in range(over.shape[1]):
-        leave, stay = np.flatnonzero(over[gone, k]), np.flatnonzero(~over[:, k] & (now.weights[:, k] != 0))
-        n_nearest = min(_NEAREST, len(stay))
-        if not len(leave) or not n_nearest:
-            continue
-        nearest = stay[np.argpartition(-explained[np.ix_(leave, stay)], n_nearest - 1, axis=1)[:, :n_nearest]]
-        for start in range(0, len(leave), _GROUP):
-            which, near = leave[start : start + _GROUP], nearest[start : start + _GROUP]
-            among = now.kernel.gram(rows[near.ravel()], rows[near.ravel()])
-            blocks = among.reshape(len(near), n_nearest, len(near), n_nearest)[range(len(near)), :, range(len(near))]
-            blocks = blocks + 1e-8 * size[near][:, :, None] * np.eye(n_nearest)
-            shares = np.linalg.solve(blocks, gram[which[:, None], near][:, :, None])[:, :, 0]
-            np.add.at(added[:, k], near, shares * now.weights[gone[which], k][:, None])
-    return added

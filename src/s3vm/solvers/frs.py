@@ -16,7 +16,6 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import Losses, State, record
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import (
-    SLOW,
     FeatureCount,
     balanced,
     block_size,
@@ -29,6 +28,8 @@ from s3vm.solvers.stochastic import (
 )
 
 __all__ = ["FRS"]
+
+_SLOW = 0.1  # of a step is what the intercept takes: all labelled rows pull at it at once, and all feel what it does
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class FRS:
             line["step"] = float(gamma[0])
             # Where the intercept answers every change of the mean, the features are centred there.
             moved = (1 - gamma) * now.w - gamma * (gradient - mean[:, None] * (held * total))
-            free = now.intercept - self.intercept * SLOW * gamma * total
+            free = now.intercept - self.intercept * _SLOW * gamma * total
             now = replace(
                 now, w=moved, intercept=np.where(held, target - mean @ moved, free), iteration=t + 1, record=line
             )

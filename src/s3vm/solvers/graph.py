@@ -24,10 +24,12 @@ class NeighbourGraph:
     n_neighbours : int
         In Euclidean distance; n - 1 at most.
     kernel : Kernel
+    diagonal : array of shape (n,)
+        ``k(x, x)`` of every row.
     n_threads : int
     """
 
-    def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, n_threads: int = 1) -> None:
+    def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
         n = rows.shape[0]
         search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
         nearest = search.kneighbors(return_distance=False)
@@ -36,15 +38,10 @@ class NeighbourGraph:
         # An edge is one number, so that one found from both ends counts once.
         number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
         self.edges = np.column_stack(np.divmod(number, n))
-        everyone = np.arange(n)
-        size = np.sqrt(kernel_of_pairs(kernel, rows, everyone, everyone))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = kernel_of_pairs(kernel, rows, *self.edges.T) / np.prod(size[self.edges], axis=1)
-        if not np.isfinite(size).all():
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
-        self.weights = np.maximum(np.nan_to_num(weights, nan=1.0), 0)  # rows of size 0 are equal
-        if not self.weights.any():
-            self.weights[:] = 1.0
+        size = np.sqrt(diagonal)[self.edges].prod(axis=1)
+        # A row of size 0 has the same output whatever happens, so its edges may count as much as any.
+        weights = np.where(size > 0, kernel_of_pairs(kernel, rows, *self.edges.T), 1.0) / np.where(size > 0, size, 1.0)
+        self.weights = np.maximum(weights, 0) if weights.max() > 0 else np.ones_like(weights)
         self._sums = np.cumsum(self.weights)
 
     def draw(self, seed: int, steps: range, size: int) -> Array:

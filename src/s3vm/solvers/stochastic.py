@@ -10,7 +10,6 @@ from s3vm.philox import Stream
 from s3vm.problem import Problem
 
 __all__ = [
-    "SLOW",
     "FeatureCount",
     "balanced",
     "block_size",
@@ -21,9 +20,6 @@ __all__ = [
     "stiffness",
     "unlabelled_slope",
 ]
-
-# The intercept takes a tenth of a step: all labelled rows pull at it at once, and all feel what it does.
-SLOW = 0.1
 
 FeatureCount = int | Literal["sqrt"]
 
