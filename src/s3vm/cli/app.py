@@ -348,6 +348,12 @@ def compare(
         int,
         typer.Option(metavar="N", help="Unlabelled rows to use, a random sample; 0 is all.", rich_help_panel=_COLUMNS),
     ] = 5000,
+    solver: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Of ours, only this; repeatable.", autocompletion=_solvers, rich_help_panel=_MODEL
+        ),
+    ] = None,
     kernel: Kernel = "rbf",
     C: Cost = None,
     gamma: Gamma = None,
@@ -360,7 +366,7 @@ def compare(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare a supervised SVM, self-training, label spreading and all solvers on your data.
+    """Compare a supervised SVM, self-training, label spreading and our solvers on your data.
 
     Errors are those of labelled rows left out in turn, or of the rows of --test.
     """
@@ -371,7 +377,7 @@ def compare(
 
     files = Files(data, target, unlabeled or (), _names(features), _names(drop), _names(mark))
     settings = Settings("tsg", kernel, C, gamma, weight, seed, jobs, not no_scale)
-    comparing.compare(Screen(json, quiet, verbose), files, settings, test, report, max_rows)
+    comparing.compare(Screen(json, quiet, verbose), files, settings, test, report, max_rows, solver or ())
 
 
 @_command("s3vm demo")

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from s3vm.cli.measures import error_of
 from s3vm.cli.screen import Screen
 from s3vm.cli.settings import Settings
 from s3vm.kernels import Kernel
-from s3vm.solvers import SOLVERS
+from s3vm.solvers import SOLVERS, solver
 from s3vm.training import Interrupted
 
 __all__ = ["compare"]
@@ -47,8 +47,16 @@ class Part(NamedTuple):
 
 
 def compare(
-    screen: Screen, files: Files, settings: Settings, test: str | None, report: str | None, max_rows: int
+    screen: Screen,
+    files: Files,
+    settings: Settings,
+    test: str | None,
+    report: str | None,
+    max_rows: int,
+    solvers: Sequence[str] = (),
 ) -> None:
+    for name in solvers:
+        solver(name)  # or it says which there are
     writable(report)
     if report is not None:
         optional("matplotlib", "report")
@@ -57,7 +65,7 @@ def compare(
     fewer = _fewer(data, max_rows, settings.seed)
     with screen.progress("choosing C and gamma", "parts") as told:
         parts = _parts(screen, fewer, held, settings, told)
-    methods = _methods(settings)
+    methods = _methods(settings, solvers or tuple(SOLVERS))
     found: list[dict[str, Any]] = []
     interrupted = False
     try:
@@ -123,7 +131,7 @@ def _parts(
     return result
 
 
-def _methods(settings: Settings) -> dict[str, Callable[[Part], Array]]:
+def _methods(settings: Settings, solvers: Sequence[str]) -> dict[str, Callable[[Part], Array]]:
     """Each learns from a part and predicts the codes of its test rows."""
 
     def ours(solver: str, weight: str) -> Callable[[Part], Array]:
@@ -149,7 +157,7 @@ def _methods(settings: Settings) -> dict[str, Callable[[Part], Array]]:
         "supervised SVM": ours("tsg", "0"),
         "self-training": self_training,
         "label spreading": label_spreading,
-        **{f"s3vm {name}": ours(name, settings.weight) for name in SOLVERS},
+        **{f"s3vm {name}": ours(name, settings.weight) for name in solvers},
     }
 
 
