@@ -30,7 +30,7 @@ __all__ = ["AWAY", "MARGIN", "Path", "Point", "side_of"]
 AWAY, REST, MARGIN, ERROR = -1, 0, 1, 2
 _RIDGE = 1e-10  # of the kernel's diagonal, added to it: a row and its copy can then both be on the margin
 _FLAT = 1e-13  # a slope of f that is nothing but rounding
-_DRIFT = 1e-4  # of f that rounding may have brought about
+_DRIFT = 1e-6  # of f that rounding may have brought about
 _CLOSE = 1e-9  # how far off f or a coefficient may be and still count as there
 
 
