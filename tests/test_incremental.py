@@ -402,9 +402,10 @@ def test_partial_fit_after_fit_and_after_a_copy(halves):
         one.partial_fit(X[200:], some[200:])
     np.testing.assert_allclose(loaded.decision_function(X), clf.decision_function(X), atol=1e-4)
     assert len(loaded.transduction_) == 240
-    fitted = pickle.loads(pickle.dumps(S3VMClassifier("incremental", **FITTED).fit(X, some)))
-    with pytest.raises(AttributeError, match="not kept"):
-        fitted.partial_fit(X, some)
+    fitted = pickle.loads(pickle.dumps(S3VMClassifier("incremental", **FITTED).fit(X[:200], some[:200])))
+    width = fitted.kernel_.gamma
+    assert len(fitted.partial_fit(X[200:], some[200:]).transduction_) == 240
+    assert fitted.kernel_.gamma == width
 
 
 def test_warm_start_with_other_rows(halves):
@@ -433,7 +434,7 @@ def test_what_partial_fit_refuses(halves):
         clf.partial_fit(X[:, :1], some)
     with pytest.raises(ValueError, match="inconsistent"):
         clf.partial_fit(X[:3], some[:2])
-    with pytest.raises(ValueError, match="same kernel"):
+    with pytest.raises(ValueError, match="same solver, kernel"):
         copy.deepcopy(clf).set_params(C=3.0).partial_fit(X[150:], some[150:])
     changed = X.copy()
     fitted = S3VMClassifier("incremental", **FITTED).fit(changed, some)

@@ -412,13 +412,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _seen(self) -> Seen:
         """All rows that were given before, which must be as they were."""
-        if self._start is not None and self._start.seen is not None:
-            return self._start.seen
-        if not hasattr(self, "_training"):
+        before, training = self._start, getattr(self, "_training", None)
+        if training is None and before is not None and before.seen is not None:
+            return before.seen
+        if training is None:
             raise AttributeError(
                 "transduction_, partial_fit and forget need the training rows, which a loaded model has not kept"
             )
-        seen, *_, kept = self._training
+        seen, *_, kept = training
         if (seen.X[:_KEPT] != kept).sum() > 0:
             raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
         return seen
