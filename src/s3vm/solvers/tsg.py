@@ -35,7 +35,7 @@ class TSG:
     Parameters
     ----------
     max_iter : int or "auto", default "auto"
-        Number of iterations T. ``"auto"`` is one pass over the unlabelled rows, but from 200 to 1000 iterations.
+        Number of iterations T. ``"auto"`` is one pass over the unlabelled rows, but from 400 to 1000 iterations.
     passes : float or None, default None
         Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
     batch_size : int, default 64
@@ -65,7 +65,7 @@ class TSG:
         all of them.
     ramp : float in [0, 1], default 0.5
         Share of the iterations over which the unlabelled cost grows from 0 to ``C*``.
-    n_reference : int, default 500
+    n_reference : int, default 2000
         Unlabelled rows over which the mean is held.
     draw_labelled : bool, default False
         Algorithm 1 only: whether to draw a batch of labelled rows, with replacement, even if there are no more than
@@ -93,7 +93,7 @@ class TSG:
     intercept: bool = True
     balance: bool = True
     ramp: float = 0.5
-    n_reference: int = 500
+    n_reference: int = 2000
     draw_labelled: bool = False
     look_ahead: int = 16
 
@@ -142,7 +142,7 @@ class TSG:
         if not problem.uses_unlabelled and self.anchor:
             return 1
         if isinstance(self.max_iter, str):
-            return int(np.clip(np.ceil(n_rows / self.batch_size), 200, 1000))
+            return int(np.clip(np.ceil(n_rows / self.batch_size), 400, 1000))
         return self.max_iter
 
     def memory(self, problem: Problem, backend: Backend) -> int:
