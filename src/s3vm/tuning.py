@@ -11,7 +11,7 @@ from s3vm.columns import one_against_rest
 from s3vm.estimators import S3VMClassifier, positive
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.model_selection import stratified_folds
+from s3vm.model_selection import USUAL_C, USUAL_FACTOR, stratified_folds
 from s3vm.models import winners
 from s3vm.safety import FEW_LABELS, brier_losses
 from s3vm.solvers import Solver
@@ -21,7 +21,6 @@ from s3vm.training import Progress
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
-_USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # what does well on most sets when nothing is known
 _MORE_ERRORS, _NOISE = 2, 0.5
 
 
@@ -166,6 +165,6 @@ def tune(
     good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
     if not good.any():
         good = errors <= errors.min()
-    away = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
+    away = np.abs(np.log(Cs) - np.log(USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(USUAL_FACTOR))
     row, column = divmod(int(np.where(good, away, np.inf).argmin()), len(factors))
     return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors
