@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,7 @@ from s3vm.kernels import kernel
 from s3vm.labels import as_column, split_labels
 from s3vm.philox import Stream
 from s3vm.safety import brier_losses
+from s3vm.solvers import solver
 from s3vm.training import Line, Progress
 
 __all__ = ["USUAL_C", "USUAL_FACTOR", "HalvingSearchCV", "LabeledKFold", "distinct_rows", "stratified_folds"]
@@ -31,6 +33,7 @@ __all__ = ["USUAL_C", "USUAL_FACTOR", "HalvingSearchCV", "LabeledKFold", "distin
 USUAL_C, USUAL_FACTOR = 10.0, 2.0  # what does well on most sets when nothing is known; the width in terms of the median
 _CS, _FACTORS, _WEIGHTS = (1.0, 10.0, 100.0, 1000.0), (0.5, 1.0, 2.0, 4.0, 8.0), (0.0, 0.3, 1.0)
 _NOISE = 0.5
+_FIRST_SHARE, _FEWEST_STEPS = 1 / 8, 400  # of the iterations; the stochastic solvers' own least
 
 Params = dict[str, Any]
 Splits = list[tuple[Array, Array]]
@@ -74,8 +77,9 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Successive halving over settings of an `S3VMClassifier`: many on few unlabelled rows, few on all of them.
 
     The search goes in rounds. The first trains every candidate with `min_unlabeled` unlabelled rows, each next one the
-    best `1 / factor` of the candidates with more of them, in equal ratios, and the last one with all. Labelled rows are
-    never left away but for the fold that a candidate is tested on.
+    best `1 / factor` of the candidates with more of them, in equal ratios, and the last one with all. Stochastic
+    solvers begin with about an eighth of their iterations. Labelled rows are never left away but for the fold that a
+    candidate is tested on.
 
     A few hundred labelled rows cannot tell good candidates from each other. So every candidate of the last round counts
     as good that is at most half a standard error (over the folds, fold by fold) behind the best; of these, the one
@@ -180,6 +184,7 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self.scoring is None:
             estimator.set_params(**{f"{prefix}probability": False})  # which spares the folds that only it needs
         self.n_unlabeled_, self.n_candidates_ = self._rounds(len(candidates), len(y) - len(labels))
+        shares = np.geomspace(1.0, _FIRST_SHARE, len(self.n_candidates_))[::-1]
         kept, trials = np.arange(len(candidates)), []
         line = Line(active=not callable(self.verbose) and self.verbose > 0, of="candidates")
         show = self.verbose if callable(self.verbose) else line.show
@@ -187,7 +192,9 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             for number, (n_rows, n_kept) in enumerate(zip(self.n_unlabeled_, self.n_candidates_, strict=True)):
                 kept = kept[:n_kept]
                 seen = [(train[place[train] < n_rows], test) for train, test in splits]
-                tasks = (delayed(_trial)(estimator, candidates[k], X, y, seen, self._scorer()) for k in kept)
+                share = shares[number]
+                budgeted = [_budgeted(candidates[k], prefix, last, share, n_rows) for k in kept]
+                tasks = (delayed(_trial)(estimator, params, X, y, seen, self._scorer()) for params in budgeted)
                 trial: list[Array] = []
                 for done in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
                     trial.append(done)
@@ -352,6 +359,24 @@ def _median_width(estimator: Any, last: Any, X: Any, y: Array) -> float:
 
 def _with(estimator: Any, params: Params) -> Any:
     return clone(estimator).set_params(**clone(params, safe=False))
+
+
+def _budgeted(params: Params, prefix: str, last: Any, share: float, n_rows: int) -> Params:
+    """The candidate with a share of its iterations."""
+    if share == 1:
+        return params
+    spec = params.get(f"{prefix}solver", last.solver)
+    return {**params, f"{prefix}solver": _shorter(spec, share, n_rows)}
+
+
+def _shorter(spec: Any, share: float, n_rows: int) -> Any:
+    """A stochastic solver with a share of its iterations; one that runs until it is done is left as it is."""
+    found: Any = solver(spec)
+    if getattr(found, "passes", 0) is not None:  # what makes passes has less to do with fewer rows anyway
+        return found
+    if found.max_iter != "auto":
+        return replace(found, max_iter=int(np.ceil(share * found.max_iter)))
+    return replace(found, passes=share * max(1.0, _FEWEST_STEPS * found.batch_size / max(n_rows, 1)))
 
 
 def _trial(estimator: Any, params: Params, X: Any, y: Array, splits: Splits, scorer: Scorer) -> Array:
