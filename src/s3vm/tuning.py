@@ -107,7 +107,10 @@ class S3VMClassifierCV(S3VMClassifier):
         self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
     ) -> tuple[float, Kernel]:
         for name in ("Cs", "factors"):
-            for value in getattr(self, name):
+            values = getattr(self, name)
+            if not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
+                raise ValueError(f"{name}={values!r} is not valid: give a sequence of numbers above 0")
+            for value in values:
                 positive(name, value)
         if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
@@ -55,6 +56,10 @@ def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache
     """
     if dtype not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+        raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
+    if not number(cache_bytes) >= 0:
+        raise ValueError(f"cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0")
     precision = np.dtype(dtype)
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
