@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test dist smoke clean
 
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
@@ -13,6 +13,15 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q
 
+# The wheel and the sdist, and whether what they promise works where nothing but them is installed (some minutes).
+dist: .venv/dist
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+smoke: dist
+	$(BIN)/python packaging/smoke.py dist/*.whl dist/*.tar.gz
+
 # An empty file marks what is installed, so that a second call installs nothing.
 .venv/demo: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --quiet --editable ".[report]"
@@ -22,8 +31,12 @@ test: .venv/test
 	$(BIN)/pip install --quiet --editable ".[test]"
 	touch $@
 
+.venv/dist: | .venv/bin/python
+	$(BIN)/pip install --quiet build twine
+	touch $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -188,7 +188,7 @@ def test_settings_are_checked():
         backend("tpu")
     with pytest.raises(ValueError, match=r"dtype='float16'.*float32"):
         backend("cpu", "float16")
-    with pytest.raises(ValueError, match="n_jobs == 0"):
+    with pytest.raises(ValueError, match="n_jobs=0"):
         backend("cpu", n_jobs=0)
 
 

@@ -292,3 +292,17 @@ def test_on_a_phone_and_sorted(tmp_path):
     assert len(rising) == 8
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = report.write(tmp_path / "report.html", "Old", "Nothing yet.")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="no space"):
+        report.write(path, "New", "Something.")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from s3vm.files import ModelFormatError, load, save
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
-    from s3vm.model_selection import LabeledKFold
+    from s3vm.model_selection import HalvingSearchCV, LabeledKFold
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
     from s3vm.tuning import S3VMClassifierCV
 
@@ -23,6 +23,7 @@ __all__ = [
     "Constant",
     "Decaying",
     "Exponential",
+    "HalvingSearchCV",
     "Hat",
     "Hinge",
     "Incremental",
@@ -50,7 +51,7 @@ _HOMES = {
     "files": ["ModelFormatError", "load", "save"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
-    "model_selection": ["LabeledKFold"],
+    "model_selection": ["HalvingSearchCV", "LabeledKFold"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
     "tuning": ["S3VMClassifierCV"],
 }

@@ -104,13 +104,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         model in the same run.
     warm_start : bool, default False
         Whether another call of `fit` goes on from where the last one stopped.
-    backend : "auto", "cpu" or "reference", default "auto"
-        Where the work is done.
+    backend : "auto", "cpu", "gpu" or "reference", default "auto"
+        Where the work is done. ``"auto"`` is the GPU if torch and Triton are installed and see one, else the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
-    cache_bytes : int, default 256 MiB
+    cache_bytes : int or "auto", default "auto"
         Memory for random frequencies or kernel values that are kept during `fit`; others are made again when needed.
-        It changes the speed only, but for last digits.
+        It changes the speed only, but for last digits. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -173,7 +173,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         warm_start: bool = False,
         backend: str = "auto",
         dtype: str = "float32",
-        cache_bytes: int = 256 << 20,
+        cache_bytes: int | Literal["auto"] = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,

@@ -26,6 +26,7 @@ from scipy import sparse
 from sklearn.metrics import pairwise
 
 from s3vm import philox
+from s3vm._numbers import number
 from s3vm._registry import lookup
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor, namespace
@@ -215,7 +216,7 @@ class Laplacian(_Fourier):
         if is_tensor(X):
             xp = namespace(X)
             return xp.exp(-xp.cdist(self.width * X, self.width * Z, p=1))
-        return pairwise.laplacian_kernel(X, Z, gamma=self.width)
+        return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
 
     def _frequencies(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return self.width * random.cauchy(seed, Stream.FREQUENCY, block, n_rows, n_dims)
@@ -251,7 +252,7 @@ class Polynomial(Kernel):
         super().__post_init__()
         if not (isinstance(self.degree, int | np.integer) and self.degree >= 1):
             raise ValueError(f"Polynomial needs a whole degree of at least 1; got degree={self.degree!r}")
-        if not 0 <= self.coef0 < np.inf:
+        if not 0 <= number(self.coef0) < np.inf:
             raise ValueError(f"Polynomial needs coef0 >= 0 to be a kernel; got coef0={self.coef0!r}")
 
     @property
@@ -292,6 +293,16 @@ def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
     return replace(found, gamma=gamma) if isinstance(spec, str) else found
 
 
+def _narrow(X: Any) -> Any:
+    """A sparse matrix with column numbers of 32 bits, which is all that scikit-learn's distance takes."""
+    if not sparse.issparse(X) or X.indices.dtype == X.indptr.dtype == np.int32:
+        return X
+    if max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
+        raise ValueError("the Laplacian kernel takes sparse rows with at most 2^31 entries at a time: give fewer rows")
+    narrow = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return type(X)((X.data, *narrow), shape=X.shape)
+
+
 def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
     """``scale ||x - z||^2`` by one product, of rows moved to the mean of Z, where the least is lost to rounding."""
     X, Z = _scaled(X, scale), _scaled(Z, scale)
@@ -329,7 +340,7 @@ def _variance(X: Any, row_weight: Array | None, chunk: int = 8192) -> float:
     mean /= entries
     total = 0.0
     for rows in chunks:
-        part = host(X[rows]).astype(np.float64)
+        part: Any = host(X[rows]).astype(np.float64)
         if sparse.issparse(part):
             stored = np.diff(part.indptr)
             part.data = (part.data - mean) ** 2

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._registry import lookup
 from s3vm._typing import Array
 from s3vm.arrays import namespace
@@ -85,7 +86,7 @@ class SmoothHinge:
     curvature: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.width < np.inf:
+        if not 0 < number(self.width) < np.inf:
             raise ValueError(f"SmoothHinge needs a finite width > 0; got width={self.width!r}")
 
     def value(self, r: Array, y: Array) -> Array:
@@ -147,7 +148,7 @@ class Ramp:
     s: float = -0.3
 
     def __post_init__(self) -> None:
-        if not -1 < self.s <= 0:
+        if not -1 < number(self.s) <= 0:
             raise ValueError(f"Ramp needs -1 < s <= 0; got s={self.s!r}")
 
     def value(self, r: Array) -> Array:
@@ -171,7 +172,7 @@ class Exponential:
     s: float = 3.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.s < np.inf:
+        if not 0 < number(self.s) < np.inf:
             raise ValueError(f"Exponential needs a finite s > 0; got s={self.s!r}")
 
     def value(self, r: Array) -> Array:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from s3vm._typing import Array, Rows
+from s3vm.arrays import host
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
@@ -35,7 +36,7 @@ class Model:
             scores += backend.expansion(self.kernel, self.centres, self.weights, X)
         if len(self.coefficients):
             features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
-            scores += features.decision(self.coefficients, X)
+            scores += host(features.decision(self.coefficients, X))
         return scores
 
     def columns(self, chosen: slice) -> "Model":

@@ -32,7 +32,7 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Chosen rows of an array, a CSR matrix or a tensor that stays as and where it is; only drawn rows are copied and cast.
+    """Chosen rows of an array, a CSR matrix or a tensor that stays as it is; only drawn rows are copied and cast.
 
     Parameters
     ----------

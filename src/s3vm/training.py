@@ -15,7 +15,7 @@ from s3vm.models import winners
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 
-__all__ = ["Interrupted", "Progress", "train"]
+__all__ = ["Interrupted", "Line", "Progress", "train"]
 
 History = dict[str, Array]
 
@@ -44,7 +44,7 @@ def train(
     held_out = _HeldOut(problem)
     states: Iterator[State] = solver.run(problem, backend, state)
     total = solver.iterations(problem)
-    line = _Line(active=not callable(verbose) and verbose > 0)
+    line = Line(active=not callable(verbose) and verbose > 0)
     show = verbose if callable(verbose) else line.show
     try:
         # The products between sweeps are small: threads of the BLAS would only wait for each other.
@@ -62,7 +62,7 @@ def train(
             stacklevel=4,
         )
     finally:
-        line.close()
+        line.close(backend.used())
     if state is None:
         raise ValueError("the solver made no iteration")
     names = dict.fromkeys(name for record in records for name in record)
@@ -107,11 +107,11 @@ class _HeldOut:
         return curves
 
 
-class _Line:
+class Line:
     """A line on standard error that is written over, at most a few times a second."""
 
-    def __init__(self, active: bool) -> None:
-        self._active = active
+    def __init__(self, active: bool, of: str = "iterations") -> None:
+        self._active, self._of = active, of
         self._start = self._last = time.monotonic()
         self._end, self._width = "nothing was done", 0
 
@@ -121,7 +121,7 @@ class _Line:
         shown = {name: value for name, value in record.items() if name == "objective" or "loss" in name}
         losses = "  ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in shown.items())
         now = time.monotonic()
-        self._end = f"done after {done} iterations in {now - self._start:.1f} s  {losses}"
+        self._end = f"done after {done} {self._of} in {now - self._start:.1f} s  {losses}"
         if now - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._last = now
@@ -129,9 +129,9 @@ class _Line:
         left = (now - self._start) * (total - done) / done
         self._write(f"[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left")
 
-    def close(self) -> None:
+    def close(self, note: str = "") -> None:
         if self._active:
-            self._write(self._end)
+            self._write("  ".join([self._end, *[note] * bool(note)]))
             sys.stderr.write("\n")
 
     def _write(self, text: str) -> None:

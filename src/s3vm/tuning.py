@@ -11,7 +11,7 @@ from s3vm.columns import one_against_rest
 from s3vm.estimators import S3VMClassifier, positive
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.model_selection import stratified_folds
+from s3vm.model_selection import USUAL_C, USUAL_FACTOR, stratified_folds
 from s3vm.models import winners
 from s3vm.safety import FEW_LABELS, brier_losses
 from s3vm.solvers import Solver
@@ -21,7 +21,6 @@ from s3vm.training import Progress
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
-_USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # what does well on most sets when nothing is known
 _MORE_ERRORS, _NOISE = 2, 0.5
 
 
@@ -77,7 +76,7 @@ class S3VMClassifierCV(S3VMClassifier):
         probability: bool = True,
         backend: str = "auto",
         dtype: str = "float32",
-        cache_bytes: int = 256 << 20,
+        cache_bytes: int | Literal["auto"] = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,
@@ -108,7 +107,10 @@ class S3VMClassifierCV(S3VMClassifier):
         self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
     ) -> tuple[float, Kernel]:
         for name in ("Cs", "factors"):
-            for value in getattr(self, name):
+            values = getattr(self, name)
+            if not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
+                raise ValueError(f"{name}={values!r} is not valid: give a sequence of numbers above 0")
+            for value in values:
                 positive(name, value)
         if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
@@ -166,6 +168,6 @@ def tune(
     good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
     if not good.any():
         good = errors <= errors.min()
-    away = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
+    away = np.abs(np.log(Cs) - np.log(USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(USUAL_FACTOR))
     row, column = divmod(int(np.where(good, away, np.inf).argmin()), len(factors))
     return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors

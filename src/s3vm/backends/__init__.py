@@ -11,29 +11,24 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._optional import optional
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["BACKENDS", "Backend", "Features", "backend"]
+__all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]
 
 
 _Loss = TypeVar("_Loss")
 _Carry = TypeVar("_Carry")
 
 
-class Features(Protocol):
-    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
-
-    n_features: int
-
-    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
-        """The features of a block, or of some from it on, at the rows of X: ``(n, n_blocks * n_features)``."""
-        ...
+class Sums(Protocol):
+    """Sums over random features that are never all there at once."""
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
         """``f(x) = sum over blocks and features of coefficient * phi(x)``, shape ``(n, K)``.
@@ -46,12 +41,22 @@ class Features(Protocol):
         """``sum over rows of phi(x_i) G[i, k]``, the transpose of `decision`: ``(n_blocks, n_features, K)``."""
         ...
 
-    def window(self, first_block: int, n_blocks: int) -> "Features":
+
+class Features(Sums, Protocol):
+    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+
+    n_features: int
+
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        """The features of a block, or of some from it on, at the rows of X: ``(n, n_blocks * n_features)``."""
+        ...
+
+    def window(self, first_block: int, n_blocks: int) -> Sums:
         """Some of the blocks, counted from the first of them: arrays only, so that `Backend.scan` can take them."""
         ...
 
     def ready(self, X: Rows) -> Any:
-        """Rows as `decision` likes them best, to be cut and used many times."""
+        """Rows as a window's `decision` likes them best, to be cut and used many times."""
         ...
 
 
@@ -61,6 +66,14 @@ class Backend(Protocol):
     dtype: np.dtype[Any]
     n_threads: int
     cache_bytes: int
+
+    def memory(self) -> int:
+        """The bytes of memory that there are."""
+        ...
+
+    def used(self) -> str:
+        """How much memory has been used, in words, where that is not this machine's own."""
+        ...
 
     def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> Features: ...
 
@@ -92,19 +105,30 @@ class Backend(Protocol):
 BACKENDS = ("reference", "cpu", "gpu")
 
 
-def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache_bytes: int = 0) -> Backend:
+_CACHE_BYTES = 256 << 20
+
+
+def backend(
+    name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache_bytes: int | Literal["auto"] = 0
+) -> Backend:
     """The backend of that name; ``"auto"`` is the GPU if there is one that torch sees, else the CPU.
 
-    `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time.
+    `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time,
+    ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     """
     if dtype not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+        raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
+    if cache_bytes != "auto" and not number(cache_bytes) >= 0:
+        raise ValueError(f'cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0, or "auto"')
     precision = np.dtype(dtype)
     if name == "gpu" or (name == "auto" and _sees_gpu()):
         optional("torch", "gpu")
         from s3vm.backends.gpu import Gpu
 
-        return Gpu(precision, cache_bytes)
+        return Gpu(precision, None if cache_bytes == "auto" else cache_bytes)
+    cache_bytes = _CACHE_BYTES if cache_bytes == "auto" else cache_bytes
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
 

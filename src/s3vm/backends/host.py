@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
+from s3vm._machine import machine_memory
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
@@ -24,6 +25,12 @@ class OnHost:
     """Arrays stay what and where they are; kernel expansions are summed a panel of rows at a time."""
 
     n_threads: int
+
+    def memory(self) -> int:
+        return machine_memory()
+
+    def used(self) -> str:
+        return ""
 
     def put(self, x: Any) -> Any:
         return x

@@ -20,9 +20,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from s3vm import __version__
+from s3vm import __version__, _atomic
+from s3vm._machine import machine_memory
 from s3vm._typing import Array
-from s3vm.memory import machine_memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,7 +103,7 @@ def write(
         version=escape(__version__),
     )
     path = Path(path)
-    path.write_text(page, encoding="utf-8", errors="replace")
+    _atomic.write(path, page.encode("utf-8", errors="replace"))
     return path
 
 

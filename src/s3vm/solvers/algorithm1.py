@@ -10,7 +10,7 @@ import numpy as np
 from s3vm import philox
 from s3vm._typing import Array, Rows
 from s3vm.arrays import cast, host, namespace
-from s3vm.backends import Backend, Features
+from s3vm.backends import Backend, Features, Sums
 from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
@@ -84,7 +84,7 @@ class _Drawn(NamedTuple):
 
     rows: Rows
     ready: Any
-    blocks: Features
+    blocks: Sums
     gammas: Array
     shares: Array
     labelled: Array

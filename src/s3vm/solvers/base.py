@@ -88,7 +88,7 @@ def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_
     """A line of the history: R(f), mean losses over labelled and unlabelled rows, share of the latter above 0.
 
     It speaks of the wanted columns only, and is kept short, since it is written in every iteration. `norm` is
-    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate. Numbers that are on a
+    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate. Numbers on a
     device stay there until they are `settled`.
     """
     main = slice(0, problem.n_models)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from s3vm import philox
+from s3vm._numbers import check_switches, number
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -109,15 +110,16 @@ class BGS:
     draw_labelled: bool = False
 
     def __post_init__(self) -> None:
+        check_switches(self)
         whole = ["batch_size", "look_ahead", "n_neighbors", "n_reference"]
         whole += ["max_iter"] * (self.max_iter != "auto")
         whole += ["labelled_budget"] * (self.labelled_budget is not None)
         share = isinstance(self.unlabelled_budget, float) and 0 < self.unlabelled_budget < 1
         whole += ["unlabelled_budget"] * (self.unlabelled_budget is not None and not share)
         check_whole(self, *whole)
-        if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
+        if self.passes is not None and not 0 < number(self.passes) < np.inf:
             raise ValueError(f"BGS needs passes > 0 or None; got passes={self.passes!r}")
-        if not (isinstance(self.exponent, int | float) and 1 <= self.exponent <= 2):
+        if not 1 <= number(self.exponent) <= 2:
             raise ValueError(f"BGS needs exponent between 1 and 2; got exponent={self.exponent!r}")
         if self.maintenance not in ("removal", "projection"):
             raise ValueError(f'BGS needs maintenance "removal" or "projection"; got maintenance={self.maintenance!r}')

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from s3vm._numbers import check_switches, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -84,11 +85,12 @@ class FRS:
     draw_labelled: bool = False
 
     def __post_init__(self) -> None:
+        check_switches(self)
         check_whole(self, "batch_size", "n_reference", *["max_iter"] * (self.max_iter != "auto"))
         check_whole(self, *["n_features"] * (self.n_features != "sqrt"))
-        if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
+        if self.passes is not None and not 0 < number(self.passes) < np.inf:
             raise ValueError(f"FRS needs passes > 0 or None; got passes={self.passes!r}")
-        if not 0 <= self.ramp <= 1:
+        if not 0 <= number(self.ramp) <= 1:
             raise ValueError(f"FRS needs ramp between 0 and 1; got ramp={self.ramp!r}")
         if self.balance and not self.intercept:
             raise ValueError("the intercept holds the balance: intercept=False needs balance=False")

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -65,7 +66,9 @@ class Incremental:
         size = self.block_size
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
             raise ValueError(f"Incremental needs a whole number block_size of at least 1; got block_size={size!r}")
-        if not (isinstance(self.restart, int | float) and self.restart >= 0):
+        if not isinstance(self.done, int | np.integer) or isinstance(self.done, bool) or self.done < 0:
+            raise ValueError(f"Incremental needs a whole number done of at least 0; got done={self.done!r}")
+        if not number(self.restart) >= 0:
             raise ValueError(f"Incremental needs restart >= 0; got restart={self.restart!r}")
         if self.balance not in ("supervised", "prior"):
             raise ValueError(f'Incremental needs balance "supervised" or "prior"; got balance={self.balance!r}')

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge
@@ -51,11 +52,11 @@ class Light:
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
-        if not 1 < self.growth < np.inf:
+        if not 1 < number(self.growth) < np.inf:
             raise ValueError(f"Light needs a finite growth > 1; got growth={self.growth!r}")
-        if not 0 < self.first <= 1:
+        if not 0 < number(self.first) <= 1:
             raise ValueError(f"Light needs first > 0 and at most 1; got first={self.first!r}")
-        if not 0 < self.tol < 1:
+        if not 0 < number(self.tol) < 1:
             raise ValueError(f"Light needs tol between 0 and 1; got tol={self.tol!r}")
 
     def iterations(self, problem: Problem) -> int:

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from s3vm._numbers import number
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
@@ -92,9 +93,9 @@ class Newton:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"Newton needs a whole number {name} of at least 1; got {name}={value!r}")
-        if not 0 < self.tol < np.inf:
+        if not 0 < number(self.tol) < np.inf:
             raise ValueError(f"Newton needs a finite tol > 0; got tol={self.tol!r}")
-        if not 1 < self.growth < np.inf:
+        if not 1 < number(self.growth) < np.inf:
             raise ValueError(f"Newton needs a finite growth > 1; got growth={self.growth!r}")
         if self.balance not in ("supervised", "prior"):
             raise ValueError(f'Newton needs balance "supervised" or "prior"; got balance={self.balance!r}')

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from s3vm._numbers import number
 from s3vm._registry import lookup
 from s3vm._typing import Array
 
@@ -33,7 +34,7 @@ class Constant:
     eta: float = 100.0
 
     def __post_init__(self) -> None:
-        if not self.eta >= 1:
+        if not number(self.eta) >= 1:
             raise ValueError(f"Constant needs eta >= 1, so that the step is at most 1; got eta={self.eta!r}")
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
@@ -47,7 +48,7 @@ class Theorem:
     theta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.theta > 0:
+        if not number(self.theta) > 0:
             raise ValueError(f"Theorem needs theta > 0; got theta={self.theta!r}")
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
@@ -68,7 +69,7 @@ class Decaying:
     t0: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.t0 != "auto" and not (isinstance(self.t0, int | float) and self.t0 >= 0):
+        if self.t0 != "auto" and not number(self.t0) >= 0:
             raise ValueError(f'Decaying needs t0 >= 0 or "auto"; got t0={self.t0!r}')
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:

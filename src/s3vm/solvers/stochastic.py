@@ -85,6 +85,6 @@ def labelled_slope(problem: Problem, rows: Array, r: Array) -> Array:
     return stands_for * problem.costs[rows] * problem.labelled_loss.grad(r, problem.targets[rows])
 
 
-def unlabelled_slope(problem: Problem, r: Array, share: float) -> Array:
+def unlabelled_slope(problem: Problem, r: Array, share: float | Array) -> Array:
     """The same at a batch of unlabelled rows, which count with a share of ``C*``."""
     return share * problem.unlabelled_cost / len(r) * problem.unlabelled_loss.grad(r)

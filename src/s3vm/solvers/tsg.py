@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from s3vm._numbers import check_switches, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SmoothHinge
@@ -98,13 +99,14 @@ class TSG:
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
+        check_switches(self)
         whole = ["batch_size", "max_features", "max_rows", "n_reference", "look_ahead"]
         whole += ["max_iter"] * (self.max_iter != "auto") + ["n_features"] * (self.n_features != "sqrt")
         check_whole(self, *whole)
-        if self.passes is not None and not (isinstance(self.passes, int | float) and self.passes > 0):
+        if self.passes is not None and not 0 < number(self.passes) < np.inf:
             raise ValueError(f"TSG needs passes > 0 or None; got passes={self.passes!r}")
         for name in ("ramp", "growth"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= number(getattr(self, name)) <= 1:
                 raise ValueError(f"TSG needs {name} between 0 and 1; got {name}={getattr(self, name)!r}")
         if self.span not in ("auto", "rows", "features"):
             raise ValueError(f'TSG needs span "auto", "rows" or "features"; got span={self.span!r}')

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise ImportError('files of rows need pyarrow, which is not installed: pip install "s3vm[cli]"') from None
 from scipy import sparse
 
 from s3vm._typing import Array, Rows

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from s3vm import kernels as known_kernels
 from s3vm import losses as known_losses
+from s3vm._machine import machine_memory, size
 from s3vm._typing import Array, Rows
 from s3vm.arrays import host
 from s3vm.backends.gpu.graphs import Scan
@@ -41,8 +42,8 @@ class Gpu:
     ----------
     dtype : float32 or float64
         Triton's kernels are for float32; float64 is plain torch.
-    cache_bytes : int
-        Device memory for frequencies that are kept between sweeps.
+    cache_bytes : int or None, default None
+        Device memory for frequencies that are kept between sweeps; None is half of what is free on a GPU.
     device : str or None, default None
         ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
     precision : "tf32x3" or "tf32", default "tf32x3"
@@ -53,17 +54,38 @@ class Gpu:
     n_threads = 1
 
     def __init__(
-        self, dtype: np.dtype[Any], cache_bytes: int = 0, device: str | None = None, precision: _Precision = "tf32x3"
+        self,
+        dtype: np.dtype[Any],
+        cache_bytes: int | None = None,
+        device: str | None = None,
+        precision: _Precision = "tf32x3",
     ) -> None:
         if precision not in ("tf32x3", "tf32"):
             raise ValueError(f'precision={precision!r} is not known: give "tf32x3" or "tf32"')
-        self.dtype, self.cache_bytes, self.precision = dtype, cache_bytes, precision
+        self.dtype, self.precision = dtype, precision
         self.device = torch.device(device or _best_device())
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        if cache_bytes is None:
+            cache_bytes = self.memory() // 2 if self.device.type == "cuda" else _GROUP_BYTES
+        self.cache_bytes = cache_bytes
         if self.device.type == "mps" and dtype == np.float64:
             raise ValueError('this device has no float64: give dtype="float32"')
 
     def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> "_GpuFeatures":
         return _GpuFeatures(kernel, seed, n_features, n_dims, self)
+
+    def memory(self) -> int:
+        if self.device.type != "cuda":
+            return machine_memory()
+        free, _ = torch.cuda.mem_get_info(self.device)
+        reserved = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(free + reserved)
+
+    def used(self) -> str:
+        if self.device.type != "cuda":
+            return ""
+        return f"at most {size(torch.cuda.max_memory_allocated(self.device))} on the GPU"
 
     def put(self, x: Any) -> torch.Tensor:
         """x on the device, in its own precision, or the highest that the device has; sparse rows become dense."""
@@ -78,7 +100,7 @@ class Gpu:
 
     def gram(self, kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
         if type(kernel).__module__ == known_kernels.__name__:
-            return kernel.gram(X, Z)  # type: ignore[return-value]
+            return kernel.gram(X, Z)
         return self.put(kernel.gram(host(X), host(Z)))  # of a user, who knows of NumPy only
 
     def loss(self, loss: Any) -> Any:
@@ -329,7 +351,8 @@ class _Frequencies:
         self._n_kept = stop
 
     def _drawn(self, blocks: range) -> tuple[torch.Tensor, ...]:
-        W, b = self._kernel.draw(self._seed, blocks, self._n_features, self._n_dims, self._random)  # type: ignore[arg-type]
+        law: Any = self._kernel
+        W, b = law.draw(self._seed, blocks, self._n_features, self._n_dims, self._random)
         n_rows = len(blocks) * self._rows
         if not isinstance(b, torch.Tensor):  # there are no offsets
             b = torch.zeros(n_rows)

@@ -35,7 +35,7 @@ class Halves(NamedTuple):
         return self.n, self.high.shape[1]
 
 
-@triton.jit(do_not_specialize=["n", "n_rows", "first_block", "seed"])
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
 def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
     """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn."""
     t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
@@ -47,7 +47,7 @@ def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.conste
     tl.store(out + 4 * t + 3, w3.to(tl.int64) & 0xFFFFFFFF, inside)
 
 
-@triton.jit(do_not_specialize=["n", "n_rows", "first_block", "seed"])
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
 def _normals(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
     """The same words, two by two, as normal numbers."""
     t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
@@ -250,7 +250,7 @@ def normals(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, 
     return _drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns, device)
 
 
-def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):  # type: ignore[no-untyped-def]
+def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):
     n_groups = -(-n_columns // 4)
     n = len(blocks) * n_rows * n_groups
     out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=device)

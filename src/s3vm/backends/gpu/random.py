@@ -1,7 +1,7 @@
 """The random numbers of `s3vm.philox` on a device, for several blocks at once.
 
-It offers what a kernel's law asks of `s3vm.philox`, by the same names; a block may be a range of blocks, whose rows come
-one below the other. Integers are the same, reals agree to the rounding of float64.
+It offers what a kernel's law asks of `s3vm.philox`, by the same names; a block may be a range of blocks, whose rows
+come one below the other. Integers are the same, reals agree to the rounding of float64.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,70 @@
+"""What a package built from here says and holds; `make smoke` builds and installs it."""
+
+import runpy
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import s3vm
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_one_version():
+    cited = [line for line in (ROOT / "CITATION.cff").read_text().splitlines() if line.startswith("version:")]
+    assert cited == [f"version: {s3vm.__version__}"]
+
+
+def test_files_that_are_not_python_are_where_the_wheel_takes_them_from(project):
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/s3vm"]
+    room = resources.files("s3vm")
+    found = {path.suffix for path in Path(str(room)).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert found == {".py", ".typed", ".html", ".js"}
+    assert room.joinpath("py.typed").is_file()
+
+
+def test_the_sdist_takes_what_exists(project):
+    for pattern in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
+        assert list(ROOT.glob(pattern.lstrip("/"))), pattern
+
+
+def test_every_extra_has_a_smoke_test(project):
+    smoke = runpy.run_path(str(ROOT / "packaging" / "smoke.py"))
+    extras = set(project["project"]["optional-dependencies"])
+    assert extras - smoke["ELSEWHERE"] <= set(smoke["EXTRAS"])
+
+
+def test_extras_name_themselves_where_the_library_is_missing():
+    code = """
+import sys
+for name in ("pyarrow", "typer", "onnx", "matplotlib", "matplotlib.pyplot"):
+    sys.modules[name] = None
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in sys.modules and sys.modules[name] is None else find(name)
+import s3vm
+try:
+    s3vm.tables
+except ImportError as error:
+    print(error)
+from s3vm.cli import main
+sys.argv = ["s3vm", "--version"]
+main()
+sys.argv = ["s3vm", "fit", "rows.csv"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    missing, version = done.stdout.splitlines()
+    assert missing == 'files of rows need pyarrow, which is not installed: pip install "s3vm[cli]"'
+    assert version == f"s3vm {s3vm.__version__}"
+    assert done.returncode == 1
+    assert done.stderr == 's3vm: the command line needs typer, pyarrow: pip install "s3vm[cli]"\n'
