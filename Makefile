@@ -1,8 +1,8 @@
-# Two commands do everything on a fresh machine with Python 3.11 or later: `make demo` and `make test`.
+# On a fresh machine with Python 3.11 or later: `make demo`, `make test` and `make docs` install what they need.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
@@ -13,6 +13,9 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q
 
+docs: .venv/docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
+
 # An empty file marks what is installed, so that a second call installs nothing.
 .venv/demo: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --quiet --editable ".[report]"
@@ -22,8 +25,12 @@ test: .venv/test
 	$(BIN)/pip install --quiet --editable ".[test]"
 	touch $@
 
+.venv/docs: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	touch $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
