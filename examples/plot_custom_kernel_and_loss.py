@@ -9,9 +9,9 @@ Kernels and losses are small classes: those that come with s3vm are written in t
 # A loss
 # ------
 #
-# The loss of an unlabelled row has a `value` and a `grad`, both even and odd in ``r = f(x)`` as they have to be, for a row
-# without a label is as likely on either side. This one is a wave: ``u(r) = (1 + cos(pi r)) / 2`` inside the margin and 0
-# outside, as smooth as the exponential and as short as the hat.
+# The loss of an unlabelled row has a `value` and a `grad`, even and odd in ``r = f(x)`` as they have to be,
+# for a row without a label is as likely on either side. This one is a wave: ``u(r) = (1 + cos(pi r)) / 2`` inside
+# the margin and 0 outside, as smooth as the exponential and as short as the hat.
 
 from dataclasses import dataclass
 
@@ -48,8 +48,8 @@ axes[0].legend(frameon=False)
 # A kernel
 # --------
 #
-# A kernel has an exact formula, `gram`, and the law of its random features, `draw`, for the solvers that use these. Here
-# the features of the rows have lengths of their own,
+# A kernel has an exact formula, `gram`, and the law of its random features, `draw`, for the solvers that use these.
+# Here the features of the rows have lengths of their own,
 #
 #     ``k(x, x') = exp(-gamma sum_j s_j (x_j - x'_j)^2)``,
 #
@@ -86,8 +86,8 @@ print(f"largest difference {np.abs(features @ features.T - kernel.gram(points, p
 # Both at work
 # ------------
 #
-# Two moons with six more features that are pure noise. Who knows that they are should say so: with small factors on them
-# the distance of two rows is about that of their first two features.
+# Two moons with six more features that are pure noise. Who knows that they are should say so: with small factors on
+# them the distance of two rows is about that of their first two features.
 
 X, y = make_moons(1000, noise=0.15, random_state=3)
 X = np.hstack([X, np.random.RandomState(3).normal(size=(1000, 6))])
@@ -102,7 +102,8 @@ for kernel in (RBF(gamma=0.15), Stretched(gamma=4.0, factors=factors)):
         print(f"{names[-1]:20} error {errors[-1]:.1%}")
 
 # %%
-# Losses and kernels of your own work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with probabilities,
-# tuning and pickle. The one thing they cannot do is to be saved to a ``.s3vm`` file, which holds no code.
+# Losses and kernels of your own work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with
+# probabilities, tuning and pickle. The one thing they cannot do is to be saved to a ``.s3vm`` file, which holds no
+# code.
 #
 # sphinx_gallery_thumbnail_number = 1

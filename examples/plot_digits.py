@@ -56,8 +56,8 @@ ax.legend(frameon=False)
 # What was chosen, and why
 # ------------------------
 #
-# ``safety_`` tells whether the unlabelled rows were used. Ten classes are ten functions, one class against the rest, and
-# all of them are trained in one run; so are the folds that make this choice.
+# ``safety_`` tells whether the unlabelled rows were used. Ten classes are ten functions, one class against the
+# rest, and all of them are trained in one run; so are the folds that make this choice.
 
 known = known_rows(80, 0)
 some = np.where(known, y, -1)
@@ -87,8 +87,8 @@ for ax, row in zip(axes.ravel(), shown, strict=False):
 # How sure it is
 # --------------
 #
-# Probabilities are calibrated on labelled rows that were left out of training. On the other digits, whose labels we know
-# after all, they can be held against the truth.
+# Probabilities are calibrated on labelled rows that were left out of training. On the other digits, whose labels we
+# know after all, they can be held against the truth.
 
 plot.calibration(clf, X[~known], y[~known])
 

@@ -7,8 +7,8 @@ a row without a label can be trained on, but not tested on.
 """
 
 # %%
-# Rows without a label are marked with -1, as in `sklearn.semi_supervised`. `LabeledKFold` folds the labelled rows and puts
-# all others into every training part; scikit-learn's own splitters would take -1 for a class.
+# Rows without a label are marked with -1, as in `sklearn.semi_supervised`. `LabeledKFold` folds the labelled rows
+# and puts all others into every training part; scikit-learn's own splitters would take -1 for a class.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,8 +28,8 @@ print(f"{np.sum(some != -1)} labelled rows, {np.sum(some == -1)} unlabelled ones
 # A search
 # --------
 #
-# The scaler is fitted to all rows: unlabelled ones say as much about the spread of a feature as labelled ones. Any parameter
-# can be searched over, here C and the weight of the unlabelled rows, where 0 is the supervised SVM.
+# The scaler is fitted to all rows: unlabelled ones say as much about the spread of a feature as labelled ones. Any
+# parameter can be searched over, here C and the weight of the unlabelled rows, where 0 is the supervised SVM.
 
 pipe = make_pipeline(StandardScaler(), S3VMClassifier(probability=False, random_state=0))
 grid = {
@@ -41,8 +41,8 @@ print(search.best_params_)
 print(f"accuracy: cross-validated {search.best_score_:.1%}, on the test rows {search.score(X_test, y_test):.1%}")
 
 # %%
-# Many cells are equally good as far as 100 rows can tell, and the best of them is so by luck to some part: trust the test
-# rows more.
+# Many cells are equally good as far as 100 rows can tell, and the best of them is so by luck to some part: trust
+# the test rows more.
 
 scores = search.cv_results_["mean_test_score"].reshape(3, 3)
 figure, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
@@ -75,7 +75,9 @@ print(f"accuracy on the test rows {quick.score(X_test, y_test):.1%}")
 
 for name, weight in {"supervised": 0, "s3vm": 1}.items():
     pipe.set_params(s3vmclassifier__unlabeled_weight=weight)
-    found = cross_val_score(pipe, X, some, cv=LabeledKFold(3, shuffle=True, random_state=0), scoring="balanced_accuracy")
+    found = cross_val_score(
+        pipe, X, some, cv=LabeledKFold(3, shuffle=True, random_state=0), scoring="balanced_accuracy"
+    )
     print(f"{name:11} balanced accuracy {found.mean():.1%} ± {found.std(ddof=1) / np.sqrt(3):.1%}")
 
 # sphinx_gallery_thumbnail_number = 1

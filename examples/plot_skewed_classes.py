@@ -32,9 +32,10 @@ print(f"positive: {y.mean():.0%} of all rows, {y[known].mean():.0%} of the label
 # Four ways to learn from them
 # ----------------------------
 #
-# A semi-supervised SVM has to know roughly how many rows belong to each class; otherwise it could put all of them on one
-# side, where no row is near the boundary. Unless told otherwise it takes the shares of the labelled rows. Here these are
-# wrong by a factor of ten. ``class_prior`` has the right ones, in the order of ``classes_``; a rough guess is enough.
+# A semi-supervised SVM has to know roughly how many rows belong to each class; otherwise it could put all of them
+# on one side, where no row is near the boundary. Unless told otherwise it takes the shares of the labelled rows.
+# Here these are wrong by a factor of ten. ``class_prior`` has the right ones, in the order of ``classes_``; a rough
+# guess is enough.
 
 ways = {
     "labelled rows alone": {"unlabeled_weight": 0},
@@ -56,8 +57,8 @@ for ax, (name, settings) in zip(axes.ravel(), ways.items(), strict=True):
 
 # %%
 # With the wrong shares the boundary is pushed through the middle of the common class: a third of all rows become
-# positive. With the right ones it runs around the rare class. The default has tried the wrong shares on labelled rows left
-# out of training, has seen that they make things worse, and has fallen back on the supervised SVM:
+# positive. With the right ones it runs around the rare class. The default has tried the wrong shares on labelled
+# rows left out of training, has seen that they make things worse, and has fallen back on the supervised SVM:
 
 print(clf.safety_)
 
@@ -67,10 +68,10 @@ print(clf.safety_)
 #
 # - The **error** of a classifier that never says "positive" would be 5 %. The **balanced error** is the mean of the
 #   errors of the classes, and 50 % for such a one.
-# - The **average precision** judges the order of the scores, wherever the boundary is: the right measure if somebody looks
-#   at the highest scores first.
-# - ``class_weight="balanced"`` is another thing than ``class_prior``: it makes errors on rare labelled rows dearer, as in
-#   scikit-learn. Use it if missing a positive row costs more than a false alarm.
+# - The **average precision** judges the order of the scores, wherever the boundary is: the right measure if
+#   somebody looks at the highest scores first.
+# - ``class_weight="balanced"`` is another thing than ``class_prior``: it makes errors on rare labelled rows dearer,
+#   as in scikit-learn. Use it if missing a positive row costs more than a false alarm.
 #
 # ``history_`` and ``safety_`` have all three measures, on labelled rows left out of training.
 

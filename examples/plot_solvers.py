@@ -10,8 +10,8 @@ with the rows, and a little in what they find.
 # Two moons, eight machines
 # -------------------------
 #
-# The supervised SVM, then each solver with the same kernel and cost, the unlabelled rows at weight 1, so that all of them
-# have to use these.
+# The supervised SVM, then each solver with the same kernel and cost, the unlabelled rows at weight 1, so that all
+# of them have to use these.
 
 import time
 
@@ -47,7 +47,8 @@ for ax, (name, clf) in zip(axes.ravel(), machines.items(), strict=True):
         ax.get_legend().remove()
 
 # %%
-# All but `bgs` look for a margin, and find nearly the same one. `bgs` asks instead that neighbours have the same output.
+# All but `bgs` look for a wide margin, each in its own way, and end in different minima. `bgs` asks instead that
+# neighbours have the same output.
 #
 # Time
 # ----
@@ -75,8 +76,8 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, ncols=2)
 
 # %%
-# The objectives are not to be compared, since not every solver minimises every loss. Each says in its history how its own
-# went:
+# The objectives are not to be compared, since not every solver minimises every loss. Each says in its history how
+# its own went:
 
 for name in ("cccp", "newton", "incremental"):
     history = machines[name].history_["objective"]

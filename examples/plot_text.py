@@ -40,8 +40,8 @@ print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {X.nnz / X.shape[0]:.0f}
 # Learning from them
 # ------------------
 #
-# For text the linear kernel is the usual one: a polynomial of degree 1. Labels are words here, and missing ones mark the
-# unlabelled documents (``unlabeled=None``).
+# For text the linear kernel is the usual one: a polynomial of degree 1. Labels are words here, and missing ones
+# mark the unlabelled documents (``unlabeled=None``).
 
 svm = SVC(kernel="linear", C=10).fit(X[known], y[known])
 start = time.perf_counter()

@@ -10,8 +10,8 @@ rows push the boundary into the gap, little by little, since their cost grows ov
 # A solver that is watched
 # ------------------------
 #
-# A solver is a generator of states: it yields one after every iteration, and a state never changes. Whoever wants to see
-# them passes them on, so a subclass of a few lines can keep the models of some iterations.
+# A solver is a generator of states: it yields one after every iteration, and a state never changes. Whoever wants
+# to see them passes them on, so a subclass of a few lines can keep the models of some iterations.
 
 import copy
 

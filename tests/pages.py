@@ -8,12 +8,16 @@ from typer.testing import CliRunner
 from s3vm.cli.app import app
 
 ROOT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page):
-    """Pairs of language and text of all code blocks of a page; what is printed has no language."""
-    return _BLOCK.findall((ROOT / page).read_text())
+    """Pairs of language and text of all code blocks of a page; what is printed has no language.
+
+    Directives of Sphinx, whose names are in braces, are left out.
+    """
+    found = _BLOCK.findall((ROOT / page).read_text())
+    return [(language, text) for language, text in found if not language.startswith("{")]
 
 
 def commands(block):
