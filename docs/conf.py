@@ -45,7 +45,7 @@ html_theme_options = {
     "footer_end": [],
     "show_prev_next": True,
 }
-html_sidebars = {"index": [], "changelog": [], "contributing": []}
+html_sidebars = {page: [] for page in ("index", "quickstart", "guide")}  # they have nothing below them
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings have them, in words

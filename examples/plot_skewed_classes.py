@@ -10,7 +10,7 @@ labelled rows, among which somebody looked for rare ones, have other shares of t
 # Rare rows, labelled as often as common ones
 # -------------------------------------------
 #
-# 5 % of the rows are positive, but of the 30 labelled rows half are.
+# About one row in twenty is positive, but of the 30 labelled rows half are.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -66,8 +66,8 @@ print(clf.safety_)
 # What to look at
 # ---------------
 #
-# - The **error** of a classifier that never says "positive" would be 5 %. The **balanced error** is the mean of the
-#   errors of the classes, and 50 % for such a one.
+# - The **error** of a classifier that never says "positive" is about 5 % here, lower than that of the supervised SVM.
+#   The **balanced error** is the mean of the errors of the classes, and 50 % for such a one.
 # - The **average precision** judges the order of the scores, wherever the boundary is: the right measure if
 #   somebody looks at the highest scores first.
 # - ``class_weight="balanced"`` is another thing than ``class_prior``: it makes errors on rare labelled rows dearer,
