@@ -59,6 +59,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"demo\.py",
     "within_subsection_order": "ExampleTitleSortKey",
     "download_all_examples": False,
+    "capture_repr": (),  # only what is printed
     "show_signature": False,
     "show_memory": False,
     "remove_config_comments": True,

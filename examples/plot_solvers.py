@@ -56,7 +56,7 @@ for ax, (name, clf) in zip(axes.ravel(), machines.items(), strict=True):
 # By the number of unlabelled rows. The first fit of each is not counted: it compiles. The
 # :doc:`page on solvers </solvers>` goes on to 32,000 rows.
 
-SIZES = (250, 500, 1000, 2000)
+SIZES = (125, 250, 500, 1000)
 X, y = make_moons(20 + SIZES[-1], noise=0.2, random_state=0)
 some = np.where(np.arange(len(y)) < 20, y, -1)
 figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
