@@ -3,7 +3,7 @@ Comparing the solvers
 =====================
 
 Seven algorithms for the same problem, one word apart. They differ in what they can minimise, in how their time grows
-with the rows, and a little in what they find.
+with the rows, and in what they find.
 """
 
 # %%
