@@ -1,8 +1,8 @@
-# Two commands do everything on a fresh machine with Python 3.11 or later: `make demo` and `make test`.
+# On a fresh machine with Python 3.11 or later: `make demo`, `make test` and `make docs` install what they need.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test dist smoke clean
+.PHONY: demo test docs dist smoke clean
 
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
@@ -12,6 +12,9 @@ test: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q
+
+docs: .venv/docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
 
 # The wheel and the sdist, and whether what they promise works where nothing but them is installed (some minutes).
 dist: .venv/dist
@@ -35,8 +38,12 @@ smoke: dist
 	$(BIN)/pip install --quiet build twine
 	touch $@
 
+.venv/docs: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	touch $@
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst

@@ -1,11 +1,9 @@
 """The command line: every command, what it prints for people and for machines, and how it fails."""
 
 import json
-import re
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import s3vm
+from pages import ROOT, blocks, commands, in_substance, printed
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, tables
 from s3vm.cli import showing
 from s3vm.cli.app import app
@@ -107,29 +106,17 @@ def test_without_the_extra(monkeypatch):
         cli.main()
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
-
-
-def in_substance(text):
-    """Without numbers, which differ between machines, and line breaks, which differ with them."""
-    lines = [line for line in text.splitlines() if not line.startswith("  s3vm ")]  # solvers come and go
-    return " ".join(re.sub(r"[-+±]?\d[\d.,]*", "#", " ".join(lines)).replace("─", "").split())
-
-
 def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("S3VM_DATA", raising=False)
     monkeypatch.setattr(showing, "_DRAWS", 1)
-    page = PAGE.read_text()
-    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})
-    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
-        command, printed = block.split("\n", 1)
-        words, _, head = command.removeprefix("$ s3vm ").partition(" | head -")
-        result = CliRunner().invoke(app, words.split(), env={"COLUMNS": "100", "TERM": "dumb"})
-        shown = "\n".join(result.output.splitlines()[: int(head)] if head else result.output.splitlines())
-        assert in_substance(shown) == in_substance(printed), command
-    assert all(f"## {command}\n" in page for command in COMMANDS)
+    page = blocks("docs/cli.md")
+    exec(next(text for language, text in page if language == "python"), {})
+    for language, text in page:
+        for command, wanted in commands(text) if language == "console" else ():
+            assert in_substance(printed(command)) == in_substance(wanted), command
+    assert all(f"## {command}\n" in (ROOT / "docs" / "cli.md").read_text() for command in COMMANDS)
 
 
 # fit

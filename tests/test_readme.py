@@ -1,34 +1,87 @@
-"""The README's first example prints what the README says it prints."""
+"""The README and the pages: their code runs, their commands too, and what they say is printed is printed."""
 
 import re
-from pathlib import Path
+import tomllib
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+from pages import ROOT, blocks, commands, in_substance, printed
+
+README = ROOT / "README.md"
 
 
-def test_first_example(capsys):
-    code, output = re.search(r"```python\n(.*?)```\n```\n(.*?)```", README.read_text(), re.DOTALL).groups()
-    exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out == output
-
-
-def test_serving_page(capsys, tmp_path, monkeypatch):
-    """Its code runs from top to bottom, and prints what the page says it prints."""
+@pytest.mark.parametrize(
+    ("page", "n_python", "n_shell"),
+    [
+        ("README.md", 3, 2),
+        ("docs/index.md", 1, 1),
+        ("docs/quickstart.md", 8, 2),
+        ("docs/guide.md", 1, 0),
+        ("docs/serving.md", 5, 0),
+    ],
+)
+def test_page(page, n_python, n_shell, capsys, tmp_path, monkeypatch):
+    """Word for word, from top to bottom, in an empty folder."""
+    pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)
-    page, names = (README.parent / "docs" / "serving.md").read_text(), {}
-    blocks = re.findall(r"```python\n(.*?)```\n(?:```\n(.*?)```)?", page, re.DOTALL)
-    assert len(blocks) == 5
-    for code, output in blocks:
-        exec(compile(code, "serving.md", "exec"), names)
-        assert capsys.readouterr().out == output
+    names, ran = {}, {"python": 0, "shell": 0}
+    output = ""  # of the block before
+    for language, text in blocks(page):
+        if language == "python":
+            assert output == "", f"{page} does not show that its code prints {output!r}"
+            exec(compile(text, page, "exec"), names)
+            output = capsys.readouterr().out
+            ran["python"] += 1
+        elif language == "console":
+            for command, wanted in commands(text):
+                assert in_substance(printed(command)) == in_substance(wanted), command
+            ran["shell"] += 1
+        elif language == "sh":
+            for command in text.splitlines():
+                check_without_running(command.partition("#")[0].strip())
+            ran["shell"] += 1
+        else:
+            assert language == "", f"{page} has a block of {language}, which nobody checks"
+            assert text == output
+            output = ""
+    assert output == ""
+    assert (ran["python"], ran["shell"]) == (n_python, n_shell)
+
+
+def check_without_running(command):
+    """Commands that install something or take minutes: that what they name is there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    if match := re.fullmatch(r"make (\w+)", command):
+        assert re.search(rf"^{match[1]}: .venv/", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif match := re.fullmatch(r'pip install (?:\.|"\.\[([\w,]+)\]")', command):
+        assert set((match[1] or "").split(",")) <= {"", *project["optional-dependencies"]}
+    else:
+        assert command in ("python3 -m venv .venv", ". .venv/bin/activate"), f"who has tried {command!r}?"
+
+
+def test_installing_in_a_sentence():
+    """The extras that sentences name are there, too."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for named in re.findall(r'pip install "(?:s3vm|\.)\[([\w,]+)\]', page.read_text()):
+            assert set(named.split(",")) <= set(extras), f"{page.name}: {named}"
 
 
 def test_links_lead_somewhere():
     for page in [README, *README.parent.glob("*.md"), *README.parent.glob("docs/*.md")]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_reference_is_complete():
+    """Every public name has a line on the page that lists them."""
+    import s3vm
+    from s3vm import export, plot, report, tables
+
+    listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    rooms = {"export": export, "plot": plot, "report": report, "tables": tables}
+    for name in [*s3vm.__all__, *(f"{room}.{name}" for room, module in rooms.items() for name in module.__all__)]:
+        assert name in listed, f"docs/api.md lacks {name}"
 
 
 def test_public_names():

@@ -14,7 +14,7 @@ __all__ = ["Model", "winners"]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A kernel expansion and a random-feature expansion, either of which may be empty:
+    """A kernel expansion and a random-feature expansion, either of which may be empty.
 
     ``f_k(x) = sum_i weights[i, k] k(centres[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
 

@@ -26,7 +26,7 @@ _TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 @dataclass(frozen=True)
 class CCCP:
-    """The concave-convex procedure: convex problems one after the other, whose solutions never raise Eq. 1.
+    """The concave-convex procedure: convex problems one after the other, none of which raises R(f).
 
     An unlabelled row counts once as +1 and once as -1, each time with the ramp ``H_1(y f) - H_s(y f)``. The second term
     is concave: its tangent at the last solution takes its place, which moves the box of the row's dual coefficient.

@@ -1,0 +1,34 @@
+"""Formulae as MathML, which browsers draw by themselves: a page needs neither a script nor a network.
+
+docutils translates TeX to MathML; Sphinx has no renderer that uses it.
+"""
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+
+_log = logging.getLogger(__name__)
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _inline(translator, node):
+    translator.body.append(_mathml(node, as_block=False))
+    raise nodes.SkipNode
+
+
+def _display(translator, node):
+    translator.body += [translator.starttag(node, "div", CLASS="math"), _mathml(node, as_block=True), "</div>\n"]
+    raise nodes.SkipNode
+
+
+def _mathml(node, as_block):
+    try:
+        return tex2mathml(node.astext(), as_block=as_block)
+    except MathError as problem:
+        _log.warning("%s: %s", node.astext(), problem, location=node)
+        return ""
