@@ -4,7 +4,6 @@ What a sweep needs on the device is bounded: frequencies are kept up to `cache_b
 from the same counters as on the CPU. NumPy's arrays come back as such; what is on the device stays there.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -52,6 +51,7 @@ class Gpu:
     """
 
     n_threads = 1
+    interprets = False  # whether Triton's kernels are interpreted on the CPU, to test them
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class Gpu:
 
     @property
     def has_triton(self) -> bool:
-        """Whether Triton's kernels run on this device; on the CPU they do under its interpreter, to test them."""
-        return (self.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1") and _is_installed("triton")
+        """Whether Triton's kernels run on this device."""
+        return (self.device.type == "cuda" or self.interprets) and find_spec("triton") is not None
 
     @property
     def _real(self) -> torch.dtype:
@@ -368,10 +368,6 @@ class _Frequencies:
 def _as(result: torch.Tensor, X: Any) -> Any:
     """The result where the rows are."""
     return result if isinstance(X, torch.Tensor) else host(result)
-
-
-def _is_installed(library: str) -> bool:
-    return find_spec(library) is not None
 
 
 def _best_device() -> str:
