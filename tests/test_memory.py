@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from s3vm import S3VMClassifier, memory
-from s3vm.backends import backend
+from s3vm import S3VMClassifier, _machine, memory
+from s3vm.backends import backend, host
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS
 from s3vm.sources import ArraySource
@@ -24,14 +24,14 @@ def large(n_rows, rows=None):
 
 
 def test_machine_memory_is_that_of_the_machine():
-    assert 2**28 < memory.machine_memory() < 2**46
+    assert 2**28 < _machine.machine_memory() < 2**46
 
 
 @pytest.mark.parametrize("limit", ["max", "123456789"])
 def test_a_container_may_have_less(tmp_path, monkeypatch, limit):
     (tmp_path / "memory.max").write_text(limit + "\n")
-    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "memory.max"), str(tmp_path / "none")))
-    assert (memory.machine_memory() == 123456789) == (limit != "max")
+    monkeypatch.setattr(_machine, "_LIMITS", (str(tmp_path / "memory.max"), str(tmp_path / "none")))
+    assert (_machine.machine_memory() == 123456789) == (limit != "max")
 
 
 @pytest.mark.parametrize("name", ["newton", "incremental"])
@@ -43,7 +43,7 @@ def test_what_does_not_fit_is_refused_with_advice(name):
 
 
 def test_the_estimator_asks_first(monkeypatch):
-    monkeypatch.setattr(memory, "machine_memory", lambda: 1000)
+    monkeypatch.setattr(host, "machine_memory", lambda: 1000)
     X, some = np.random.default_rng(0).normal(size=(50, 2)), np.array([0, 1] * 5 + [-1] * 40)
     with pytest.raises(MemoryError, match=r"CCCP needs about .* and there are .*: use fewer rows"):
         S3VMClassifier("cccp").fit(X, some)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from s3vm import backends, philox
 from s3vm._typing import Array
+from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.kernels import Gamma, Kernel, kernel
@@ -103,13 +104,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         model in the same run.
     warm_start : bool, default False
         Whether another call of `fit` goes on from where the last one stopped.
-    backend : "auto", "cpu" or "reference", default "auto"
-        Where the work is done.
+    backend : "auto", "cpu", "gpu" or "reference", default "auto"
+        Where the work is done. ``"auto"`` is the GPU if torch and Triton are installed and see one, else the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
-    cache_bytes : int, default 256 MiB
+    cache_bytes : int or "auto", default "auto"
         Memory for random frequencies or kernel values that are kept during `fit`; others are made again when needed.
-        It changes the speed only, but for last digits.
+        It changes the speed only, but for last digits. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     n_jobs : int or None, default None
         Number of threads; -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -172,7 +173,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         warm_start: bool = False,
         backend: str = "auto",
         dtype: str = "float32",
-        cache_bytes: int = 256 << 20,
+        cache_bytes: int | Literal["auto"] = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,
@@ -262,7 +263,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
         factor = class_factors(self.class_weight, classes, codes)
-        rows, codes, weight_l = distinct_rows(ArraySource(X, at, self.dtype).take(slice(None)), codes, weight[at])
+        rows, codes, weight_l = distinct_rows(host(ArraySource(X, at, self.dtype).take(slice(None))), codes, weight[at])
         source = ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None
         if before is None:
             seed = _seed(self.random_state)
@@ -307,7 +308,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if self.warm_start or chosen.takes_rows:
             rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.takes_rows else None
             self._start = _Start(state.detached(), *rest)
-        self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
+        self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, host(X[:_KEPT]).copy())
         self._transduction = None
         self._warn_of_collapse(source, codes, weight_l)
         return self
@@ -340,7 +341,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return chosen.resolve(X, row_weight, seed)
         if len(unlabelled) > _SAMPLE:
             unlabelled = unlabelled[philox.indices(seed, Stream.REFERENCE, range(2, 3), _SAMPLE, len(unlabelled))[0]]
-        return chosen.resolve(X[unlabelled] if len(unlabelled) else rows, seed=seed)
+        return chosen.resolve(
+            ArraySource(X, unlabelled, X.dtype).take(slice(None)) if len(unlabelled) else rows, seed=seed
+        )
 
     def _cost_and_kernel(
         self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
@@ -420,7 +423,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 "transduction_, partial_fit and forget need the training rows, which a loaded model has not kept"
             )
         seen, *_, kept = training
-        if (seen.X[:_KEPT] != kept).sum() > 0:
+        if (host(seen.X[:_KEPT]) != kept).sum() > 0:
             raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
         return seen
 
@@ -518,6 +521,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
+        if is_tensor(X):
+            return self._checked_tensor(X, reset)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
         if sparse.issparse(X):
             X.check_format(full_check=True)
@@ -530,6 +535,18 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"X has entries up to {largest:.1e}, too large for {self.dtype}: standardise the features first"
             )
+        return X
+
+    def _checked_tensor(self, X: Any, reset: bool) -> Any:
+        """A tensor where it is, if this computes there, else as an array."""
+        if X.device.type == "cpu":
+            return self._checked(host(X), reset)
+        if X.ndim != 2 or not X.dtype.is_floating_point:
+            raise ValueError(f"a tensor of rows has two dimensions and real entries; got {tuple(X.shape)}, {X.dtype}")
+        self._checked(host(X[:1]), reset)  # its shape is kept, or compared
+        largest = float(abs(X).max())
+        if not largest <= _LARGEST[str(np.dtype(self.dtype))]:
+            raise ValueError("X has NaN, infinite or huge entries: fill missing values and standardise the features")
         return X
 
     def __getstate__(self) -> dict[str, Any]:

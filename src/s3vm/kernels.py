@@ -29,6 +29,7 @@ from s3vm import philox
 from s3vm._numbers import number
 from s3vm._registry import lookup
 from s3vm._typing import Array
+from s3vm.arrays import host, is_tensor, namespace
 from s3vm.philox import Stream
 
 __all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
@@ -86,7 +87,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def gram(self, X: Any, Z: Any) -> Array:
-        """The exact kernel matrix of the rows of `X` and `Z`, dense or CSR."""
+        """The exact kernel matrix of the rows of `X` and `Z`, dense, CSR, or tensors on a device."""
 
     @abstractmethod
     def draw(
@@ -166,7 +167,8 @@ class RBF(_Radial):
 
     def gram(self, X: Any, Z: Any) -> Array:
         gram = _squared_distances(X, Z, self.width)
-        return np.exp(np.negative(gram, out=gram), out=gram)
+        xp = namespace(gram)
+        return xp.exp(xp.negative(gram, out=gram), out=gram)
 
     def _frequencies(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return np.sqrt(2.0 * self.width) * random.normals(seed, Stream.FREQUENCY, block, n_rows, n_dims)
@@ -194,8 +196,9 @@ class Matern(_Radial):
             raise ValueError(f"Matern needs nu=0.5, 1.5 or 2.5; got nu={self.nu!r}")
 
     def gram(self, X: Any, Z: Any) -> Array:
-        r = np.sqrt(_squared_distances(X, Z, 4.0 * self.nu * self.width))
-        gram = np.exp(-r)
+        distances = _squared_distances(X, Z, 4.0 * self.nu * self.width)
+        r = namespace(distances).sqrt(distances)
+        gram = namespace(r).exp(-r)
         if self.nu > 0.5:
             gram *= 1.0 + r if self.nu == 1.5 else 1.0 + r + r**2 / 3.0
         return gram
@@ -210,6 +213,9 @@ class Laplacian(_Fourier):
     """The Laplacian kernel ``k(x, x') = exp(-gamma ||x - x'||_1)``; its frequencies are Cauchy."""
 
     def gram(self, X: Any, Z: Any) -> Array:
+        if is_tensor(X):
+            xp = namespace(X)
+            return xp.exp(-xp.cdist(self.width * X, self.width * Z, p=1))
         return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
 
     def _frequencies(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
@@ -260,6 +266,8 @@ class Polynomial(Kernel):
     def gram(self, X: Any, Z: Any) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             X, Z = _scaled(X, self.width), _scaled(Z, self.width)
+            if is_tensor(X):
+                return (X @ Z.T + self.coef0) ** self.degree
             return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
 
     def draw(
@@ -304,18 +312,19 @@ def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
     X, Z = X - centre, Z - centre
     result = X @ Z.T
     result *= -2
-    result += np.einsum("ij,ij->i", X, X)[:, None]
-    result += np.einsum("ij,ij->i", Z, Z)
-    return np.maximum(result, 0, out=result)
+    xp = namespace(X)
+    result += xp.einsum("ij,ij->i", X, X)[:, None]
+    result += xp.einsum("ij,ij->i", Z, Z)
+    return xp.clip(result, 0, None, out=result)
 
 
 def _scaled(X: Any, scale: float) -> Any:
     """Rows times ``sqrt(scale)``: neither huge nor tiny ones then leave the range of their precision."""
-    return X * X.dtype.type(np.sqrt(scale))
+    return X * float(np.sqrt(scale))
 
 
 def _dense(X: Any) -> Array:
-    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+    return np.asarray(X.toarray() if sparse.issparse(X) else host(X), dtype=np.float64)
 
 
 def _variance(X: Any, row_weight: Array | None, chunk: int = 8192) -> float:
@@ -326,11 +335,12 @@ def _variance(X: Any, row_weight: Array | None, chunk: int = 8192) -> float:
     weight = np.ones(X.shape[0]) if row_weight is None else row_weight
     entries = weight.sum() * X.shape[1]
     chunks = [slice(start, start + chunk) for start in range(0, X.shape[0], chunk)]
-    mean = sum(float(weight[rows] @ np.asarray(X[rows].sum(axis=1, dtype=np.float64)).ravel()) for rows in chunks)
+    sums = (np.asarray(host(X[rows]).sum(axis=1, dtype=np.float64)).ravel() for rows in chunks)
+    mean = sum(float(weight[rows] @ part) for rows, part in zip(chunks, sums, strict=True))
     mean /= entries
     total = 0.0
     for rows in chunks:
-        part = X[rows].astype(np.float64)
+        part: Any = host(X[rows]).astype(np.float64)
         if sparse.issparse(part):
             stored = np.diff(part.indptr)
             part.data = (part.data - mean) ** 2

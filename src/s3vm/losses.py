@@ -1,7 +1,7 @@
 """The losses: of a labelled row ``l(r, y)`` and of an unlabelled row ``u(r)``, with ``r = f(x)``.
 
 A loss knows neither kernels nor data. Each is one small class with `value` and `grad`, written for arrays of
-any shape; `grad` is the derivative with respect to ``r`` (a subgradient at a kink).
+any shape, or tensors on a device; `grad` is the derivative with respect to ``r`` (a subgradient at a kink).
 
 The unlabelled losses are those of Table 2 of the paper. They are even, ``u(-r) = u(r)``, so their derivatives
 are odd. The derivatives printed there for SHG and SSHG lack the sign of ``r`` and would push every unlabelled
@@ -17,6 +17,7 @@ import numpy as np
 from s3vm._numbers import number
 from s3vm._registry import lookup
 from s3vm._typing import Array
+from s3vm.arrays import namespace
 
 __all__ = [
     "LABELLED_LOSSES",
@@ -63,10 +64,10 @@ class Hinge:
     curvature: ClassVar[float] = 0.0
 
     def value(self, r: Array, y: Array) -> Array:
-        return np.maximum(0, 1 - y * r)
+        return (1 - y * r).clip(0)
 
     def grad(self, r: Array, y: Array) -> Array:
-        return np.where(y * r < 1, -y, 0)
+        return -y * (y * r < 1)
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,11 @@ class SmoothHinge:
             raise ValueError(f"SmoothHinge needs a finite width > 0; got width={self.width!r}")
 
     def value(self, r: Array, y: Array) -> Array:
-        slack = np.maximum(0, 1 - y * r)
-        return np.where(slack < self.width, slack**2 / (2 * self.width), slack - self.width / 2)
+        slack = (1 - y * r).clip(0)
+        return namespace(r).where(slack < self.width, slack**2 / (2 * self.width), slack - self.width / 2)
 
     def grad(self, r: Array, y: Array) -> Array:
-        return -y * np.clip((1 - y * r) / self.width, 0, 1)
+        return -y * ((1 - y * r) / self.width).clip(0, 1)
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class SquaredHinge:
     curvature: ClassVar[float] = 1.0
 
     def value(self, r: Array, y: Array) -> Array:
-        return np.maximum(0, 1 - y * r) ** 2 / 2
+        return (1 - y * r).clip(0) ** 2 / 2
 
     def grad(self, r: Array, y: Array) -> Array:
-        return -y * np.maximum(0, 1 - y * r)
+        return -y * (1 - y * r).clip(0)
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,10 @@ class Hat:
     """SHG, the symmetric hinge: ``u(r) = max(0, 1 - |r|)``."""
 
     def value(self, r: Array) -> Array:
-        return np.maximum(0, 1 - np.abs(r))
+        return (1 - abs(r)).clip(0)
 
     def grad(self, r: Array) -> Array:
-        return np.where(np.abs(r) < 1, -np.sign(r), 0)
+        return -namespace(r).sign(r) * (abs(r) < 1)
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ class SquaredHat:
     """SSHG, the squared symmetric hinge: ``u(r) = max(0, 1 - |r|)^2 / 2``."""
 
     def value(self, r: Array) -> Array:
-        return np.maximum(0, 1 - np.abs(r)) ** 2 / 2
+        return (1 - abs(r)).clip(0) ** 2 / 2
 
     def grad(self, r: Array) -> Array:
-        return -np.sign(r) * np.maximum(0, 1 - np.abs(r))
+        return -namespace(r).sign(r) * (1 - abs(r)).clip(0)
 
 
 @dataclass(frozen=True)
@@ -151,11 +152,11 @@ class Ramp:
             raise ValueError(f"Ramp needs -1 < s <= 0; got s={self.s!r}")
 
     def value(self, r: Array) -> Array:
-        return np.minimum(1 + self.s, np.maximum(0, 1 - np.abs(r)))
+        return (1 - abs(r)).clip(0, 1 + self.s)
 
     def grad(self, r: Array) -> Array:
-        size = np.abs(r)
-        return np.where((size > -self.s) & (size < 1), -np.sign(r), 0)
+        size = abs(r)
+        return -namespace(r).sign(r) * ((size > -self.s) & (size < 1))
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,10 @@ class Exponential:
             raise ValueError(f"Exponential needs a finite s > 0; got s={self.s!r}")
 
     def value(self, r: Array) -> Array:
-        return np.exp(-self.s * r**2)
+        return namespace(r).exp(-self.s * r**2)
 
     def grad(self, r: Array) -> Array:
-        return -2 * self.s * r * np.exp(-self.s * r**2)
+        return -2 * self.s * r * namespace(r).exp(-self.s * r**2)
 
 
 LABELLED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, "squared_hinge": SquaredHinge}

@@ -1,20 +1,15 @@
 """What is left after training: a function, and nothing of how it was found."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
-from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
 from s3vm._typing import Array, Rows
+from s3vm.arrays import host
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
 __all__ = ["Model", "winners"]
-
-_PANEL = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,19 +33,10 @@ class Model:
         """``f(x)`` for every row and column, shape ``(n, K)``."""
         scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))
         if self.weights is not None and len(self.weights):
-            centres = self.centres.astype(np.float64)
-
-            def add(start: int) -> None:
-                part = slice(start, min(start + _PANEL, X.shape[0]))
-                scores[part] += (self.kernel.gram(_panel(X[part]), centres) @ self.weights)[: part.stop - start]
-
-            starts = range(0, X.shape[0], _PANEL)
-            # Panels are small: threads of the BLAS would wait for each other longer than they work.
-            with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(backend.n_threads) as pool:
-                list((map if backend.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
+            scores += backend.expansion(self.kernel, self.centres, self.weights, X)
         if len(self.coefficients):
             features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
-            scores += features.decision(self.coefficients, X)
+            scores += host(features.decision(self.coefficients, X))
         return scores
 
     def columns(self, chosen: slice) -> "Model":
@@ -70,22 +56,6 @@ class Model:
     def is_finite(self) -> bool:
         parts = [self.coefficients, self.intercept] + ([] if self.weights is None else [self.weights])
         return all(bool(np.isfinite(part).all()) for part in parts)
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Looking for the libraries takes longer than predicting a row."""
-    return ThreadpoolController()
-
-
-def _panel(rows: Rows) -> Rows:
-    """Rows in float64, filled up with zeros to a full panel: every product then has the same shape, and the score of a
-    row does not depend on the rows beside it."""
-    if sparse.issparse(rows):
-        return rows.astype(np.float64)
-    panel = np.zeros((_PANEL, rows.shape[1]))
-    panel[: len(rows)] = rows
-    return panel
 
 
 def winners(scores: Array) -> Array:

@@ -7,6 +7,7 @@ from scipy import sparse
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
+from s3vm.arrays import cast, is_tensor, namespace
 from s3vm.philox import Stream
 
 __all__ = ["ArraySource", "Source", "as_rows", "row_bytes", "stack"]
@@ -31,11 +32,11 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Chosen rows of an array or a CSR matrix that stays as it is; only drawn rows are copied and cast.
+    """Chosen rows of an array, a CSR matrix or a tensor that stays as it is; only drawn rows are copied and cast.
 
     Parameters
     ----------
-    X : array or CSR matrix of shape (n, d)
+    X : array, CSR matrix or tensor of shape (n, d)
     chosen : array of row numbers, or None for all rows
     dtype : dtype of the rows handed out
     """
@@ -57,6 +58,8 @@ class ArraySource:
         """The rows at those positions (an index array or a slice)."""
         if self._chosen is not None:
             positions = self._chosen[positions]
+        if is_tensor(self._X) and not isinstance(positions, slice):
+            positions = namespace(self._X).as_tensor(positions, device=self._X.device)
         return as_rows(self._X[positions], self._dtype)
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
@@ -70,6 +73,8 @@ def as_rows(X: Any, dtype: Any) -> Rows:
     """`X` as `Rows`: cast and made contiguous only where it has to be."""
     if sparse.issparse(X):
         return sparse.csr_array(X, dtype=dtype)
+    if is_tensor(X):
+        return cast(X, getattr(namespace(X), np.dtype(dtype).name)).contiguous()
     return np.ascontiguousarray(X, dtype=dtype)
 
 
@@ -80,4 +85,6 @@ def row_bytes(rows: Rows) -> float:
 
 def stack(parts: list[Rows]) -> Rows:
     """Rows below rows."""
+    if is_tensor(parts[0]):
+        return namespace(parts[0]).concatenate(parts)
     return sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.concatenate(parts)

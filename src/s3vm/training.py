@@ -62,7 +62,7 @@ def train(
             stacklevel=4,
         )
     finally:
-        line.close()
+        line.close(backend.used())
     if state is None:
         raise ValueError("the solver made no iteration")
     names = dict.fromkeys(name for record in records for name in record)
@@ -129,9 +129,9 @@ class Line:
         left = (now - self._start) * (total - done) / done
         self._write(f"[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left")
 
-    def close(self) -> None:
+    def close(self, note: str = "") -> None:
         if self._active:
-            self._write(self._end)
+            self._write("  ".join([self._end, *[note] * bool(note)]))
             sys.stderr.write("\n")
 
     def _write(self, text: str) -> None:

@@ -76,7 +76,7 @@ class S3VMClassifierCV(S3VMClassifier):
         probability: bool = True,
         backend: str = "auto",
         dtype: str = "float32",
-        cache_bytes: int = 256 << 20,
+        cache_bytes: int | Literal["auto"] = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,

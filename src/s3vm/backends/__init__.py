@@ -2,27 +2,33 @@
 
 `Features` are the random features of one kernel under one seed, in blocks of equal size. Each verb sweeps over
 blocks that are drawn when they are needed, so memory is the coefficients and one chunk, never a feature matrix.
+
+A backend computes where its arrays are, and a verb's result is where its rows are: NumPy's arrays come back for NumPy's
+arrays from every backend, and what a GPU was given by `put` stays there.
 """
 
-from typing import Any, Protocol
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from s3vm._numbers import number
+from s3vm._optional import optional
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["BACKENDS", "Backend", "Features", "backend"]
+__all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]
 
 
-class Features(Protocol):
-    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+_Loss = TypeVar("_Loss")
+_Carry = TypeVar("_Carry")
 
-    n_features: int
 
-    def features(self, block: int, X: Rows) -> Array:
-        """The features of one block at the rows of X, shape ``(n, n_features)``."""
-        ...
+class Sums(Protocol):
+    """Sums over random features that are never all there at once."""
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
         """``f(x) = sum over blocks and features of coefficient * phi(x)``, shape ``(n, K)``.
@@ -36,6 +42,24 @@ class Features(Protocol):
         ...
 
 
+class Features(Sums, Protocol):
+    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+
+    n_features: int
+
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        """The features of a block, or of some from it on, at the rows of X: ``(n, n_blocks * n_features)``."""
+        ...
+
+    def window(self, first_block: int, n_blocks: int) -> Sums:
+        """Some of the blocks, counted from the first of them: arrays only, so that `Backend.scan` can take them."""
+        ...
+
+    def ready(self, X: Rows) -> Any:
+        """Rows as a window's `decision` likes them best, to be cut and used many times."""
+        ...
+
+
 class Backend(Protocol):
     """A maker of `Features`, and what a solver may use: precision, threads, and bytes for what it keeps to be fast."""
 
@@ -43,24 +67,68 @@ class Backend(Protocol):
     n_threads: int
     cache_bytes: int
 
+    def memory(self) -> int:
+        """The bytes of memory that there are."""
+        ...
+
+    def used(self) -> str:
+        """How much memory has been used, in words, where that is not this machine's own."""
+        ...
+
     def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> Features: ...
 
+    def put(self, x: Any) -> Any:
+        """An array or rows as this backend computes with them."""
+        ...
 
-BACKENDS = ("reference", "cpu")
+    def gram(self, kernel: Kernel, X: Any, Z: Any) -> Any:
+        """The kernel matrix of rows that were `put`."""
+        ...
+
+    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
+        """``sum_i weights[i, k] k(centres[i], x)`` for every row x, shape ``(n, K)``."""
+        ...
+
+    def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
+        """A function ``(carry, given, n)`` that yields ``carry = step(i, carry, given)`` for each i below n.
+
+        A device may record the steps and do them again with other arrays of the same shapes, so a step must be a
+        function of the arrays in its arguments, and of others that do not change.
+        """
+        ...
+
+    def loss(self, loss: _Loss) -> _Loss:
+        """The loss, for scores that are where this backend computes."""
+        ...
 
 
-def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache_bytes: int = 0) -> Backend:
-    """The backend of that name; ``"auto"`` is the fastest one that is installed.
+BACKENDS = ("reference", "cpu", "gpu")
 
-    `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time.
+
+_CACHE_BYTES = 256 << 20
+
+
+def backend(
+    name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache_bytes: int | Literal["auto"] = 0
+) -> Backend:
+    """The backend of that name; ``"auto"`` is the GPU if there is one that torch sees, else the CPU.
+
+    `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time,
+    ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     """
     if dtype not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
-    if not number(cache_bytes) >= 0:
-        raise ValueError(f"cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0")
+    if cache_bytes != "auto" and not number(cache_bytes) >= 0:
+        raise ValueError(f'cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0, or "auto"')
     precision = np.dtype(dtype)
+    if name == "gpu" or (name == "auto" and _sees_gpu()):
+        optional("torch", "gpu")
+        from s3vm.backends.gpu import Gpu
+
+        return Gpu(precision, None if cache_bytes == "auto" else cache_bytes)
+    cache_bytes = _CACHE_BYTES if cache_bytes == "auto" else cache_bytes
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
 
@@ -71,3 +139,14 @@ def backend(name: str, dtype: Any = np.float32, n_jobs: int | None = None, cache
         return Reference(precision)
     names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
     raise ValueError(f"backend={name!r} is not known: give one of {names}")
+
+
+def _sees_gpu() -> bool:
+    """Whether torch and Triton are installed and see a GPU; torch is not imported only to learn that there is none."""
+    if "torch" not in sys.modules and not Path("/dev/nvidiactl").exists():
+        return False
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())

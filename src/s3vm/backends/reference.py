@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from s3vm._typing import Array, Rows
+from s3vm.backends.host import FeaturesOnHost, OnHost
 from s3vm.kernels import Kernel
 
 __all__ = ["Reference"]
@@ -13,7 +14,7 @@ __all__ = ["Reference"]
 _CHUNK = 4096
 
 
-class Reference:
+class Reference(OnHost):
     """NumPy, one thread of Python."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -23,12 +24,15 @@ class Reference:
         return _ReferenceFeatures(kernel, seed, n_features, n_dims, self.dtype)
 
 
-class _ReferenceFeatures:
+class _ReferenceFeatures(FeaturesOnHost):
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, dtype: np.dtype[Any]) -> None:
         self.n_features = kernel.whole(n_features)
         self._kernel, self._seed, self._n_dims, self._dtype = kernel, seed, n_dims, dtype
 
-    def features(self, block: int, X: Rows) -> Array:
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        return np.concatenate([self._block(block + i, X) for i in range(n_blocks)], axis=1)
+
+    def _block(self, block: int, X: Rows) -> Array:
         weights, offsets = self._kernel.draw(self._seed, block, self.n_features, self._n_dims)
         z = X @ weights.T.astype(self._dtype) + offsets.astype(self._dtype)
         angle = 2 * np.pi * (z - np.rint(z))

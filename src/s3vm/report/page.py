@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from s3vm import __version__, _atomic
+from s3vm._machine import machine_memory
 from s3vm._typing import Array
-from s3vm.memory import machine_memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

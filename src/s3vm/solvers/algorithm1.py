@@ -3,20 +3,21 @@ random features drawn in every iteration."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
-from s3vm.backends import Backend, Features
+from s3vm.arrays import cast, host, namespace
+from s3vm.backends import Backend, Features, Sums
 from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import grown, labelled_slope, stiffness, unlabelled_slope
+from s3vm.solvers.stochastic import grown, labelled_slope, on_device, stiffness, unlabelled_slope
 from s3vm.sources import stack
 
 if TYPE_CHECKING:
@@ -45,52 +46,102 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         raise ValueError(
             f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"
         )
-    state = state.continued(solver, n_iterations, problem.n_columns)
-    pool = None
-    for t in range(state.iteration, n_iterations):
-        if pool is None or t % solver.look_ahead == 0:
-            start = t - t % solver.look_ahead
-            pool = _Pool(solver, problem, range(start, min(start + solver.look_ahead, n_iterations)))
-        rows = pool.rows_from(t)
-        state = state.scored(rows, features)
-        gamma = steps.sizes(t, n_iterations, stiff)
-        at, gradient, line = _gradient(solver, problem, pool, state, grown(solver.ramp, t, n_iterations))
-        alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
+    state = state.continued(solver, n_iterations, problem.n_columns, backend)
+    here, holds, held = on_device(problem, backend), backend.put(balanced), backend.put(target)
+    layout = _Layout(solver, problem, backend)
+
+    def _pool(t: int) -> _Pool:
+        start = t - t % solver.look_ahead
+        return _Pool(layout, problem, backend, range(start, min(start + solver.look_ahead, n_iterations)))
+
+    scan = backend.scan(_Move(here, layout, holds, held, solver.intercept))
+    upcoming: _Pool | None = None
+    while state.iteration < n_iterations:
+        pool = upcoming or _pool(state.iteration)
+        now = range(state.iteration, pool.iterations.stop)
+        rows = pool.rows_from(now.start)
+        state = state.scored(rows, features, backend)
+        sizes = [steps.sizes(t, n_iterations, stiff) for t in now]
+        shares = [grown(solver.ramp, t, n_iterations) for t in now]
+        drawn = _Drawn(
+            rows,
+            features.ready(rows),
+            features.window(now.start, len(now)),
+            backend.put(np.array(sizes)),
+            backend.put(np.array(shares)),
+            pool.labelled_from(now.start),
+        )
+        moves = scan(_Moved(state.scores, state.intercept, state.norm), drawn, len(now))
+        upcoming = _pool(now.stop) if now.stop < n_iterations else None  # while a device is busy with this one
+        for gamma, moved in zip(sizes, moves, strict=True):
+            state = state.after(moved, gamma, layout.labelled_of(moved.scores), backend)
+            yield state
+
+
+class _Drawn(NamedTuple):
+    """What some iterations need: rows, also as the features take them, blocks, step sizes, shares of C*, and which
+    labelled rows."""
+
+    rows: Rows
+    ready: Any
+    blocks: Sums
+    gammas: Array
+    shares: Array
+    labelled: Array
+
+
+class _Moved(NamedTuple):
+    """Where an iteration ends: scores without intercept of the rows that later ones need, and what it has learnt."""
+
+    scores: Array
+    intercept: Array
+    norm: Array
+    alpha: Array | None = None
+    line: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One iteration, the i-th of those that `drawn` is for: a function of arrays alone, which a device can record."""
+
+    problem: Problem
+    layout: "_Layout"
+    holds: Array
+    target: Array
+    has_intercept: bool
+
+    def __call__(self, i: int, before: _Moved, drawn: _Drawn) -> _Moved:
+        size = self.layout.step_size
+        gamma, rows, later = drawn.gammas[i], drawn.rows[i * size :], drawn.ready[(i + 1) * size :]
+        at, gradient, line = self._gradient(before, drawn.labelled[i], drawn.shares[i])
+        alpha = -gamma * drawn.blocks.adjoint(gradient, rows[at], 1, first_block=i)[0]
         # ||f||^2 as it would be with the exact kernel; ||alpha||^2 estimates the gradient's share of it.
-        norm = (1 - gamma) * ((1 - gamma) * state.norm - 2 * gamma * np.einsum("ik,ik->k", gradient, state.scores[at]))
-        norm = np.maximum(0, norm + np.einsum("jk,jk->k", alpha, alpha))
-        later = slice(pool.step_size, None)
-        scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
-        intercept = (1 - gamma) * state.intercept - solver.intercept * gamma * gradient.sum(axis=0)
-        if pool.n_reference:
-            held = target - scores[-pool.n_reference :].mean(axis=0)
-            intercept = np.where(balanced, held, intercept)
-        line["step"] = float(gamma[0])
-        state = state.after(alpha, gamma, scores, intercept, norm, pool.labelled_of(scores), line)
-        yield state
+        norm = (1 - gamma) * ((1 - gamma) * before.norm - 2 * gamma * (gradient * before.scores[at]).sum(axis=0))
+        norm = (norm + (alpha * alpha).sum(axis=0)).clip(0)
+        scores = (1 - gamma) * before.scores[size:] + drawn.blocks.decision(alpha[None], later, first_block=i)
+        intercept = (1 - gamma) * before.intercept - self.has_intercept * gamma * gradient.sum(axis=0)
+        if self.layout.n_reference:
+            answer = self.target - scores[-self.layout.n_reference :].mean(axis=0)
+            intercept = namespace(intercept).where(self.holds, answer, intercept)
+        return _Moved(scores, intercept, norm, alpha, line)
 
-
-def _gradient(
-    solver: "TSG", problem: Problem, pool: "_Pool", state: "_State", share: float
-) -> tuple[Array, Array, dict[str, float]]:
-    """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
-    everywhere = np.arange(len(state.scores))
-    at, rows = pool.labelled(state.iteration, everywhere)
-    r_l, r_u = state.scores[at] + state.intercept, None
-    places, parts = [at], [labelled_slope(problem, rows, r_l)]
-    if problem.uses_unlabelled:
-        at = pool.unlabelled(everywhere)
-        r_u = state.scores[at] + state.intercept
-        places.append(at)
-        parts.append(unlabelled_slope(problem, r_u, share))
-    if pool.n_reference:
-        # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
-        total = solver.balanced(problem) * sum(part.sum(axis=0) for part in parts)
-        places.append(everywhere[-pool.n_reference :])
-        parts.append(np.broadcast_to(-total / pool.n_reference, (pool.n_reference, problem.n_columns)))
-    costs = problem.n_labelled / len(rows) * problem.costs[rows]
-    line = record(problem, state.norm, r_l, problem.targets[rows], costs, r_u)
-    return np.concatenate(places), np.concatenate(parts), line
+    def _gradient(self, before: _Moved, chosen: Array, share: Array) -> tuple[Array, Array, dict[str, Any]]:
+        """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
+        problem, n_reference = self.problem, self.layout.n_reference
+        places = self.layout.places(chosen, len(before.scores))
+        r_l, r_u = before.scores[places[0]] + before.intercept, None
+        parts = [labelled_slope(problem, chosen, r_l)]
+        if self.layout.draws_unlabelled:
+            r_u = before.scores[places[1]] + before.intercept
+            parts.append(unlabelled_slope(problem, r_u, share))
+        xp = namespace(r_l)
+        if n_reference:
+            # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
+            total = self.holds * sum(part.sum(axis=0) for part in parts)
+            parts.append(xp.broadcast_to(-total / n_reference, (n_reference, problem.n_columns)))
+        costs = problem.n_labelled / len(chosen) * problem.costs[chosen]
+        line = record(problem, before.norm, r_l, problem.targets[chosen], costs, r_u)
+        return xp.concatenate(places), xp.concatenate(parts), line
 
 
 class _Pool:
@@ -101,49 +152,70 @@ class _Pool:
     so many that drawing them is cheaper, and so does the reference sample, which comes last.
     """
 
-    def __init__(self, solver: "TSG", problem: Problem, iterations: range) -> None:
-        self._first, self._batch_size, self._n_labelled = iterations.start, solver.batch_size, problem.n_labelled
-        self._keeps_labelled = self._n_labelled <= solver.look_ahead * self._batch_size
-        self._draws_labelled = solver.draw_labelled or self._n_labelled > self._batch_size
-        self._labelled = philox.indices(problem.seed, Stream.LABELLED, iterations, self._batch_size, self._n_labelled)
+    def __init__(self, layout: "_Layout", problem: Problem, backend: Backend, iterations: range) -> None:
+        self.iterations, self._layout = iterations, layout
+        self._labelled = layout.labelled(problem, iterations)
         drawn: list[Rows] = []
-        if not self._keeps_labelled:
-            drawn.append(problem.labelled[self._labelled.ravel()])
-        if problem.uses_unlabelled and problem.unlabelled is not None:
-            drawn.append(problem.unlabelled.batches(problem.seed, Stream.UNLABELLED, iterations, self._batch_size))
-        self.step_size = len(drawn) * self._batch_size
+        if not layout.keeps_labelled:
+            drawn.append(backend.put(problem.labelled[self._labelled.ravel()]))
+        if layout.draws_unlabelled and problem.unlabelled is not None:
+            rows = problem.unlabelled.batches(problem.seed, Stream.UNLABELLED, iterations, layout.batch_size)
+            drawn.append(backend.put(rows))
         if len(drawn) == 2:
-            by_kind = np.arange(2 * len(iterations) * self._batch_size).reshape(2, len(iterations), -1)
-            drawn = [stack(drawn)[by_kind.swapaxes(0, 1).ravel()]]
-        if self._keeps_labelled:
-            drawn.append(problem.labelled)
-        self.n_reference = 0
-        if solver.balanced(problem).any() and problem.unlabelled is not None:
-            drawn.append(problem.unlabelled.sample(problem.seed, solver.n_reference))
-            self.n_reference = drawn[-1].shape[0]
-        self._rows = stack(drawn)
+            by_kind = np.arange(2 * len(iterations) * layout.batch_size).reshape(2, len(iterations), -1)
+            drawn = [stack(drawn)[backend.put(by_kind.swapaxes(0, 1).ravel())]]
+        if layout.keeps_labelled:
+            drawn.append(backend.put(problem.labelled))
+        if layout.n_reference and problem.unlabelled is not None:
+            drawn.append(backend.put(problem.unlabelled.sample(problem.seed, layout.n_reference)))
+        self._rows, self._labelled = stack(drawn), backend.put(self._labelled)
 
     def rows_from(self, t: int) -> Rows:
         """The rows that iteration t and later ones need."""
-        return self._rows[(t - self._first) * self.step_size :]
+        return self._rows[(t - self.iterations.start) * self._layout.step_size :]
 
-    def labelled(self, t: int, everywhere: Array) -> tuple[Array, Array]:
-        """The labelled batch of iteration t: where in the scores, and which rows."""
-        rows = self._labelled[t - self._first] if self._draws_labelled else np.arange(self._n_labelled)
-        if self._keeps_labelled:
-            at = everywhere[len(everywhere) - self.n_reference - self._n_labelled :][rows]
-        else:
-            at = everywhere[: self._batch_size]
-        return at, rows
+    def labelled_from(self, t: int) -> Array:
+        """Which labelled rows iteration t and later ones of the pool look at, a line each."""
+        return self._labelled[t - self.iterations.start :]
+
+
+class _Layout:
+    """Where in the scores of a pool which rows are: those of an iteration first, its unlabelled ones last of them."""
+
+    def __init__(self, solver: "TSG", problem: Problem, backend: Backend) -> None:
+        self.batch_size, self._n_labelled = solver.batch_size, problem.n_labelled
+        self._draws_labelled = solver.draw_labelled or self._n_labelled > self.batch_size
+        self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
+        self.draws_unlabelled = problem.uses_unlabelled
+        self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size
+        self.n_reference = 0
+        if solver.balanced(problem).any() and problem.unlabelled is not None:
+            self.n_reference = min(solver.n_reference, problem.unlabelled.n_rows)
+        n_scores = solver.look_ahead * self.step_size + self._n_labelled + self.n_reference
+        self._everywhere = backend.put(np.arange(n_scores))
+
+    def labelled(self, problem: Problem, iterations: range) -> Array:
+        """The labelled rows of each iteration: drawn, or all of them."""
+        if not self._draws_labelled:
+            return np.tile(np.arange(self._n_labelled), (len(iterations), 1))
+        return philox.indices(problem.seed, Stream.LABELLED, iterations, self.batch_size, self._n_labelled)
+
+    def places(self, chosen: Array, n: int) -> list[Array]:
+        """Where among n scores the chosen labelled rows are, the unlabelled batch, and the reference sample."""
+        everywhere = self._everywhere[:n]
+        places = [
+            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else everywhere[: self.batch_size]
+        ]
+        if self.draws_unlabelled:
+            places.append(everywhere[self.step_size - self.batch_size : self.step_size])
+        if self.n_reference:
+            places.append(everywhere[-self.n_reference :])
+        return places
 
     def labelled_of(self, scores: Array) -> Array | None:
-        """The scores of all labelled rows among those that are kept up to date."""
+        """The scores of all labelled rows, if they are kept up to date."""
         end = len(scores) - self.n_reference
-        return scores[end - self._n_labelled : end] if self._keeps_labelled else None
-
-    def unlabelled(self, everywhere: Array) -> Array:
-        """Where in the scores the unlabelled batch is: the last of the first rows, which are of this iteration."""
-        return everywhere[self.step_size - self._batch_size : self.step_size]
+        return scores[end - self._n_labelled : end] if self.keeps_labelled else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,56 +241,51 @@ class _State:
     made_by: "tuple[TSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
-    def after(
-        self,
-        alpha: Array,
-        gamma: Array,
-        scores: Array,
-        intercept: Array,
-        norm: Array,
-        labelled: Array | None,
-        record: dict[str, float],
-    ) -> "_State":
+    def after(self, moved: _Moved, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
-            coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
-        coefficients[self.iteration] = alpha / scale
+            coefficients = coefficients * cast(backend.put(scale), coefficients.dtype)
+            scale = np.ones_like(scale)
+        coefficients[self.iteration] = moved.alpha / backend.put(scale)
         return replace(
             self,
             coefficients=coefficients,
-            intercept=intercept,
+            intercept=moved.intercept,
             scale=scale,
-            norm=norm,
+            norm=moved.norm,
             iteration=self.iteration + 1,
-            scores=scores,
+            scores=moved.scores,
             labelled=labelled,
-            record=record,
+            record={"step": float(gamma[0])} | (moved.line or {}),
         )
 
     def model(self) -> Model:
-        coefficients = self.coefficients[: self.iteration]
+        coefficients = host(self.coefficients[: self.iteration])
         scaled = coefficients * self.scale.astype(coefficients.dtype)
-        return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
+        return Model(self.kernel, self.seed, self.n_dims, scaled, host(self.intercept))
 
     def labelled_scores(self) -> Array | None:
-        return None if self.labelled is None else self.labelled + self.intercept
+        return None if self.labelled is None else host(self.labelled + self.intercept)
 
     def detached(self) -> "_State":
         return replace(self, scores=np.empty((0, 0)), labelled=None, made_by=None)
 
-    def continued(self, solver: "TSG", n_iterations: int, n_columns: int) -> "_State":
+    def continued(self, solver: "TSG", n_iterations: int, n_columns: int, backend: Backend) -> "_State":
         """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
         made_by = (solver, n_iterations)
+        before = backend.put(self.coefficients)
         n_blocks = max(n_iterations, self.iteration)
-        room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
-        room[: self.iteration] = self.coefficients[: self.iteration]
+        room = backend.put(np.zeros((n_blocks, *before.shape[1:]), host(before[:0]).dtype))
+        room[: self.iteration] = before[: self.iteration]
         scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
-        return replace(self, coefficients=room, scores=scores, made_by=made_by)
+        there = {name: backend.put(getattr(self, name)) for name in ("intercept", "norm")}
+        return replace(self, coefficients=room, scores=backend.put(scores), made_by=made_by, **there)
 
-    def scored(self, rows: Rows, features: Features) -> "_State":
+    def scored(self, rows: Rows, features: Features, backend: Backend) -> "_State":
         """This state with the scores of all `rows`, of which the last ones may be known already."""
         missing = rows.shape[0] - len(self.scores)
         if missing == 0:
             return self
         fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
-        return replace(self, scores=np.concatenate([self.scale * fresh, self.scores]))
+        fresh = fresh * backend.put(self.scale)
+        return replace(self, scores=namespace(fresh).concatenate([fresh, self.scores]))

@@ -19,6 +19,7 @@ import numpy as np
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
+from s3vm.arrays import cast, host, namespace, product
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.models import Model
@@ -26,7 +27,7 @@ from s3vm.philox import Stream
 from s3vm.problem import Problem
 from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import grown, labelled_slope, stiffness, unlabelled_slope
+from s3vm.solvers.stochastic import grown, labelled_slope, on_device, stiffness, unlabelled_slope
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import Source, stack
 
@@ -59,7 +60,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
         return
     span: _RowSpan | _FeatureSpan
     if solver.spans_rows(problem.unlabelled.n_rows):
-        span = _RowSpan(solver, problem, problem.unlabelled)
+        span = _RowSpan(solver, problem, problem.unlabelled, backend)
     else:
         span = _FeatureSpan(solver, problem, problem.unlabelled, backend)
     # Means over R, which are nothing where no balance is held.
@@ -67,7 +68,8 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     start = kernel.gram(span.reference, labelled) @ dual + intercept
     target = solver.target(problem, start)
     of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
-    of_reference = float(kernel.gram(span.reference, span.reference).mean())
+    reference = backend.put(span.reference)
+    of_reference = float(backend.gram(kernel, reference, reference).mean())
     steps, n_iterations = step(solver.step), solver.iterations(problem)
     size = max(1.0, float(np.diag(gram).mean()))  # 1 for kernels of x - x'
     stiff = size * stiffness(problem)
@@ -96,29 +98,33 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     if state.made_by != solver:
         span.take_over(len(state.span))
         state = replace(state, made_by=solver)
-    everyone = np.arange(problem.n_labelled)
+    state, here = state.on(backend), on_device(problem, backend)
+    gram, of_labelled, target, holds = (backend.put(part) for part in (gram, of_labelled, target, balanced))
+    everyone = backend.put(np.arange(problem.n_labelled))
+    xp = namespace(gram)
     for t in range(state.iteration, n_iterations):
-        gamma = steps.sizes(t, n_iterations, stiff)
+        sizes = steps.sizes(t, n_iterations, stiff)
+        gamma = backend.put(sizes)
         keep = 1 - gamma
         batch = span.batch(t)
         r_l = state.scores + state.intercept
-        r_u = batch.to_labelled @ state.dual + batch.to_mean[:, None] * state.lift + state.intercept
+        r_u = product(batch.to_labelled, state.dual) + batch.to_mean[:, None] * state.lift + state.intercept
         r_u += span.evaluate(batch, state.span)
-        slope_l = labelled_slope(problem, everyone, r_l)
-        slope_u = unlabelled_slope(problem, r_u, grown(solver.ramp, t, n_iterations))
-        moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, balanced)
-        on_dual = slope_l if solver.exact_labelled else np.zeros_like(slope_l)
-        lift = balanced * (on_dual.sum(axis=0) + moved.total)
-        mean = keep * state.mean - gamma * (of_labelled @ on_dual + moved.mean - of_reference * lift)
+        slope_l = labelled_slope(here, everyone, r_l)
+        slope_u = unlabelled_slope(here, r_u, grown(solver.ramp, t, n_iterations))
+        moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, holds)
+        on_dual = slope_l if solver.exact_labelled else xp.zeros_like(slope_l)
+        lift = holds * (on_dual.sum(axis=0) + moved.total)
+        mean = keep * state.mean - gamma * (product(of_labelled, on_dual) + moved.mean - of_reference * lift)
         held = target - mean
         free = keep * state.intercept - gamma * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * solver.intercept
-        scores = keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift)
+        scores = keep * state.scores - gamma * (product(gram, on_dual) + moved.labelled - of_labelled[:, None] * lift)
         # ||f'||^2 = keep^2 ||f||^2 - gamma <g, keep f + f'>, where g is the centred gradient.
         at_batch = 2 * keep * (r_u - state.intercept) - gamma * (
-            batch.to_labelled @ on_dual - batch.to_mean[:, None] * lift
+            product(batch.to_labelled, on_dual) - batch.to_mean[:, None] * lift
         )
         dots = _dot(slope_l, keep * state.scores + scores) + _dot(slope_u, at_batch) - gamma * moved.along
-        dots -= balanced * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * (keep * state.mean + mean)
+        dots -= holds * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * (keep * state.mean + mean)
         state = replace(
             state,
             iteration=t + 1,
@@ -127,16 +133,16 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             span=moved.span,
             scores=scores,
             mean=mean,
-            norm=np.maximum(0, keep**2 * state.norm - gamma * dots),
-            intercept=np.where(balanced, held, free),
-            record={"step": float(gamma[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, r_u),
+            norm=(keep**2 * state.norm - gamma * dots).clip(0),
+            intercept=xp.where(holds, held, free),
+            record={"step": float(sizes[0])} | record(here, state.norm, r_l, here.targets, here.costs, r_u),
         )
         yield state
 
 
 def _dot(a: Array, b: Array) -> Array:
     """The inner product of each column."""
-    return np.einsum("ik,ik->k", a, b)
+    return namespace(a).einsum("ik,ik->k", a, b)
 
 
 class _Batch(NamedTuple):
@@ -164,17 +170,20 @@ class _RowSpan:
 
     n_features = 0
 
-    def __init__(self, solver: "TSG", problem: Problem, source: Source) -> None:
-        rows = source.sample(problem.seed, source.n_rows)
+    def __init__(self, solver: "TSG", problem: Problem, source: Source, backend: Backend) -> None:
+        rows = host(source.sample(problem.seed, source.n_rows))
         order = np.argsort(philox.words(problem.seed, Stream.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
-        self._rows, self._kernel, self._n_labelled = rows[order], problem.kernel, problem.n_labelled
+        rows, self._n_rows, self._n_labelled = rows[order], source.n_rows, problem.n_labelled
         self._batch_size = min(solver.batch_size, source.n_rows)
         self._n_reference = min(solver.n_reference, source.n_rows)
-        self.reference = self._rows[: self._n_reference]
-        self.centres = stack([problem.labelled, self._rows])
-        n_bytes = self._rows.shape[0] * self.centres.shape[0] * self._rows.dtype.itemsize
+        self._kernel, self._backend = problem.kernel, backend
+        self.reference = rows[: self._n_reference]
+        self.centres = stack([problem.labelled, rows])
+        self._rows, self._centres = backend.put(rows), backend.put(self.centres)
+        n_bytes = self._n_rows * self.centres.shape[0] * rows.dtype.itemsize
         often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
-        self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= GRAM_BYTES else None
+        keeps = often and n_bytes <= GRAM_BYTES
+        self._gram = backend.gram(problem.kernel, self._rows, self._centres) if keeps else None
         self._seen = self._n_reference
 
     def take_over(self, n_functions: int) -> None:
@@ -182,17 +191,16 @@ class _RowSpan:
         self._seen = n_functions
 
     def start(self, n_columns: int) -> Array:
-        return np.zeros((self._rows.shape[0], n_columns), self._rows.dtype)
+        return np.zeros((self._n_rows, n_columns), self.centres.dtype)
 
     def batch(self, t: int) -> _Batch:
-        n_rows = self._rows.shape[0]
-        at = (t * self._batch_size + np.arange(self._batch_size)) % n_rows
-        seen = min(n_rows, max((t + 1) * self._batch_size, self._seen))  # beyond, coefficients are still 0
+        at = self._backend.put((t * self._batch_size + np.arange(self._batch_size)) % self._n_rows)
+        seen = min(self._n_rows, max((t + 1) * self._batch_size, self._seen))  # beyond, coefficients are still 0
         n_l = self._n_labelled
         if self._gram is not None:
             gram = self._gram[at, : n_l + seen]
         else:
-            gram = self._kernel.gram(self._rows[at], self.centres[: n_l + seen])
+            gram = self._backend.gram(self._kernel, self._rows[at], self._centres[: n_l + seen])
         psi = gram[:, n_l:]
         return _Batch(gram[:, :n_l], psi[:, : self._n_reference].mean(axis=1), psi, at)
 
@@ -202,10 +210,11 @@ class _RowSpan:
     def move(
         self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
     ) -> _Moved:
-        moved = span * keep.astype(span.dtype)
-        moved[batch.at] -= gamma * slope_u
-        along = _dot(slope_u, batch.psi[:, batch.at] @ slope_u)
-        return _Moved(moved, batch.to_labelled.T @ slope_u, batch.to_mean @ slope_u, slope_u.sum(axis=0), along)
+        moved = span * cast(keep, span.dtype)
+        moved[batch.at] -= cast(gamma * slope_u, span.dtype)
+        along = _dot(slope_u, product(batch.psi[:, batch.at], slope_u))
+        on_labelled, on_mean = product(batch.to_labelled.T, slope_u), product(batch.to_mean, slope_u)
+        return _Moved(moved, on_labelled, on_mean, slope_u.sum(axis=0), along)
 
 
 class _FeatureSpan:
@@ -217,10 +226,11 @@ class _FeatureSpan:
         self._features = backend.features(problem.kernel, problem.seed, solver.block_size(problem), problem.n_dims)
         self.n_features = self._features.n_features
         self._n_blocks = max(1, solver.max_features // self.n_features)
-        self.reference = source.sample(problem.seed, solver.n_reference)
+        self.reference = host(source.sample(problem.seed, solver.n_reference))
         self.centres = stack([problem.labelled, self.reference])
-        self._labelled = np.empty((problem.n_labelled, 0), backend.dtype)
-        self._mean = np.empty(0, backend.dtype)
+        self._backend, self._centres = backend, backend.put(self.centres)
+        self._at_labelled = backend.put(np.empty((problem.n_labelled, 0), backend.dtype))
+        self._mean = backend.put(np.empty(0, backend.dtype))
         self._fewest_blocks = 0
 
     def take_over(self, n_functions: int) -> None:
@@ -228,7 +238,7 @@ class _FeatureSpan:
         self._fewest_blocks = n_functions // self.n_features
 
     def start(self, n_columns: int) -> Array:
-        return np.zeros((0, n_columns), self._mean.dtype)
+        return np.zeros((0, n_columns), self._backend.dtype)
 
     def _born(self, t: int) -> int:
         """How many blocks there are in iteration t."""
@@ -240,17 +250,16 @@ class _FeatureSpan:
         return max(born, self._fewest_blocks)
 
     def batch(self, t: int) -> _Batch:
-        known, wanted = self._mean.size // self.n_features, self._born(t)
-        if wanted > known:
-            blocks = range(known, wanted)
-            labelled = [self._features.features(block, self._problem.labelled) for block in blocks]
-            means = [self._features.features(block, self.reference).mean(axis=0) for block in blocks]
-            self._labelled = np.concatenate([self._labelled, *labelled], axis=1)
-            self._mean = np.concatenate([self._mean, *means])
+        known, wanted = len(self._mean) // self.n_features, self._born(t)
+        n_l, xp = self._problem.n_labelled, namespace(self._mean)
+        for block in range(known, wanted):
+            psi = self._features.features(block, self._centres)
+            self._at_labelled = xp.concatenate([self._at_labelled, psi[:n_l]], axis=1)
+            self._mean = xp.concatenate([self._mean, psi[n_l:].mean(axis=0)])
         rows = self._source.batches(self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self._solver.batch_size)
-        psi = np.concatenate([self._features.features(block, rows) for block in range(wanted)], axis=1)
-        gram = self._problem.kernel.gram(rows, self.centres)
-        n_l = self._problem.n_labelled
+        rows = self._backend.put(rows)
+        psi = self._features.features(0, rows, wanted)
+        gram = self._backend.gram(self._problem.kernel, rows, self._centres)
         return _Batch(gram[:, :n_l], gram[:, n_l:].mean(axis=1), psi, None)
 
     def evaluate(self, batch: _Batch, span: Array) -> Array:
@@ -260,20 +269,20 @@ class _FeatureSpan:
         self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
     ) -> _Moved:
         dtype = span.dtype
-        slope, total = batch.psi.T @ slope_u.astype(dtype), slope_u.sum(axis=0)
-        raw = slope.copy()
+        raw, total = batch.psi.T @ cast(slope_u, dtype), slope_u.sum(axis=0)
+        slope = raw + 0
         if not self._solver.exact_labelled:
-            slope += self._labelled.T @ slope_l.astype(dtype)
+            slope += self._at_labelled.T @ cast(slope_l, dtype)
             total = total + slope_l.sum(axis=0)
-        slope -= self._mean[:, None] * (balanced * total).astype(dtype)
+        slope -= self._mean[:, None] * cast(balanced * total, dtype)
         if self._solver.reuse:
-            slope /= dtype.type(len(slope) // self.n_features)
+            slope /= len(slope) // self.n_features
         else:
             slope[: -self.n_features] = 0
-        moved = -gamma.astype(dtype) * slope
-        moved[: len(span)] += keep.astype(dtype) * span
+        moved = -cast(gamma, dtype) * slope
+        moved[: len(span)] += cast(keep, dtype) * span
         along = _dot(raw, slope)
-        return _Moved(moved, self._labelled @ slope, self._mean @ slope, np.zeros_like(total), along)
+        return _Moved(moved, self._at_labelled @ slope, self._mean @ slope, 0 * total, along)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,20 +312,26 @@ class _State:
 
     def model(self) -> Model:
         n_l, n_columns = self.dual.shape
-        weights = np.zeros((self.centres.shape[0], n_columns), self.span.dtype)
-        weights[:n_l] = self.dual
-        coefficients = np.empty((0, 1, n_columns), self.span.dtype)
+        span = host(self.span)
+        weights = np.zeros((self.centres.shape[0], n_columns), span.dtype)
+        weights[:n_l] = host(self.dual)
+        coefficients = np.empty((0, 1, n_columns), span.dtype)
         if self.n_features:
-            coefficients = self.span.reshape(-1, self.n_features, n_columns)
+            coefficients = span.reshape(-1, self.n_features, n_columns)
         else:
-            weights[n_l:] = self.span
+            weights[n_l:] = span
         if self.n_reference:
-            weights[n_l : n_l + self.n_reference] += self.lift / self.n_reference
+            weights[n_l : n_l + self.n_reference] += host(self.lift) / self.n_reference
         n_dims = self.centres.shape[1]
-        return Model(self.kernel, self.seed, n_dims, coefficients, self.intercept, self.centres, weights)
+        return Model(self.kernel, self.seed, n_dims, coefficients, host(self.intercept), self.centres, weights)
 
     def labelled_scores(self) -> Array:
-        return self.scores + self.intercept
+        return host(self.scores + self.intercept)
+
+    def on(self, backend: Backend) -> "_State":
+        """This state where the backend computes."""
+        moving = ("dual", "intercept", "lift", "span", "scores", "mean", "norm")
+        return replace(self, **{name: backend.put(getattr(self, name)) for name in moving})
 
     def detached(self) -> "_State":
         return self

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from s3vm._typing import Array, Rows
+from s3vm.arrays import host, is_tensor, namespace
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows"]
+__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows", "settled"]
 
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
@@ -52,6 +53,9 @@ class State(Protocol):
         ...
 
 
+_AnyState = TypeVar("_AnyState", bound=State)
+
+
 @runtime_checkable
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
@@ -80,24 +84,54 @@ class Solver(Protocol):
         ...
 
 
-def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, float]:
+def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, Any]:
     """A line of the history: R(f), mean losses over labelled and unlabelled rows, share of the latter above 0.
 
     It speaks of the wanted columns only, and is kept short, since it is written in every iteration. `norm` is
-    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate.
+    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate. Numbers on a
+    device stay there until they are `settled`.
     """
     main = slice(0, problem.n_models)
     costs = costs[:, main]
-    loss = np.vdot(costs, problem.labelled_loss.value(r_l[:, main], y[:, main]))
-    line = {"objective": float(norm[main].sum() / 2 + loss), "labelled_loss": float(loss / costs.sum())}
+    loss = (costs * problem.labelled_loss.value(r_l[:, main], y[:, main])).sum()
+    line = {"objective": norm[main].sum() / 2 + loss, "labelled_loss": loss / costs.sum()}
     if r_u is not None:
         r_u = r_u[:, main]
         loss = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u)
-        line["objective"] += float(np.dot(problem.unlabelled_cost[main], loss))
-        line["unlabelled_loss"] = float(loss.sum() / problem.n_models)
+        line["objective"] = line["objective"] + (problem.unlabelled_cost[main] * loss).sum()
+        line["unlabelled_loss"] = loss.sum() / problem.n_models
         if problem.n_models == 1:
-            line["positive_share"] = np.count_nonzero(r_u > 0) / r_u.size
-    return line
+            line["positive_share"] = (r_u > 0).sum() / len(r_u)
+    return line if is_tensor(norm) else {name: float(value) for name, value in line.items()}
+
+
+def settled(states: Iterator[_AnyState], at_once: int = 16) -> Iterator[_AnyState]:
+    """The same states with records of plain numbers.
+
+    A number on a device is waited for, and so is all that was asked of the device before it: states are therefore held
+    back until there are some, and their numbers are fetched together.
+    """
+    waiting: list[_AnyState] = []
+    for state in states:
+        if not any(is_tensor(value) for value in state.record.values()):
+            yield state
+            continue
+        waiting.append(state)
+        if len(waiting) == at_once:
+            yield from _fetched(waiting)
+            waiting = []
+    yield from _fetched(waiting)
+
+
+def _fetched(states: list[_AnyState]) -> list[_AnyState]:
+    if not states:
+        return []
+    lines: list[dict[str, Any]] = [dict(state.record) for state in states]
+    at = [(line, name) for line in lines for name, value in line.items() if is_tensor(value)]
+    values = host(namespace(at[0][0][at[0][1]]).stack([line[name] for line, name in at]))
+    for (line, name), value in zip(at, values, strict=True):
+        line[name] = float(value)
+    return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
 
 
 def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:

@@ -1,11 +1,13 @@
 """What the stochastic solvers share: the slopes of the losses over a batch, and how their settings become numbers."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from s3vm import philox
 from s3vm._typing import Array
+from s3vm.backends import Backend
 from s3vm.philox import Stream
 from s3vm.problem import Problem
 
@@ -17,6 +19,7 @@ __all__ = [
     "grown",
     "labelled_batch",
     "labelled_slope",
+    "on_device",
     "stiffness",
     "unlabelled_slope",
 ]
@@ -57,6 +60,18 @@ def balanced(problem: Problem, wanted: bool) -> Array:
     return np.asarray(matters * wanted, dtype=bool)
 
 
+def on_device(problem: Problem, backend: Backend) -> Problem:
+    """The problem with what its slopes are made of where the backend computes."""
+    return replace(
+        problem,
+        targets=backend.put(problem.targets),
+        costs=backend.put(problem.costs),
+        unlabelled_cost=backend.put(problem.unlabelled_cost),
+        labelled_loss=backend.loss(problem.labelled_loss),
+        unlabelled_loss=backend.loss(problem.unlabelled_loss),
+    )
+
+
 def labelled_batch(problem: Problem, t: int, size: int, draw: bool) -> Array:
     """The labelled rows of iteration t: all of them, or `size` drawn with replacement."""
     if draw:
@@ -70,6 +85,6 @@ def labelled_slope(problem: Problem, rows: Array, r: Array) -> Array:
     return stands_for * problem.costs[rows] * problem.labelled_loss.grad(r, problem.targets[rows])
 
 
-def unlabelled_slope(problem: Problem, r: Array, share: float) -> Array:
+def unlabelled_slope(problem: Problem, r: Array, share: float | Array) -> Array:
     """The same at a batch of unlabelled rows, which count with a share of ``C*``."""
     return share * problem.unlabelled_cost / len(r) * problem.unlabelled_loss.grad(r)

@@ -14,7 +14,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Losses, State
+from s3vm.solvers.base import Losses, State, settled
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole
 
@@ -168,7 +168,7 @@ class TSG:
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
-        yield from (algorithm1 if self._is_algorithm1(problem) else anchored)(self, problem, backend, state)  # type: ignore[arg-type]
+        yield from settled((algorithm1 if self._is_algorithm1(problem) else anchored)(self, problem, backend, state))  # type: ignore[arg-type]
 
     def _is_algorithm1(self, problem: Problem) -> bool:
         """Whether there is nothing to anchor: no option asks for it, or no unlabelled row and no supervised start."""

@@ -17,6 +17,7 @@ from scipy.sparse import issparse
 from s3vm._typing import Array, Rows
 from s3vm.backends.cpu import dense, draws, sparse
 from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT
+from s3vm.backends.host import FeaturesOnHost, OnHost
 from s3vm.kernels import Kernel
 from s3vm.sources import as_rows
 
@@ -28,7 +29,7 @@ _WORTH_A_THREAD = 1 << 20  # features times rows; below, handing work over costs
 _LANES = 64  # a multiple of every width a vector may have
 
 
-class Cpu:
+class Cpu(OnHost):
     """Numba on `n_jobs` threads, counted as joblib does: None is one, -1 is all cores.
 
     `cache_bytes` is how much memory the frequencies of one model may take while it is trained; what does not fit is
@@ -44,7 +45,7 @@ class Cpu:
         return _CpuFeatures(kernel, seed, n_features, n_dims, self)
 
 
-class _CpuFeatures:
+class _CpuFeatures(FeaturesOnHost):
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Cpu) -> None:
         self.n_features = kernel.whole(n_features)
         self._n_dims, self._dtype, self._n_threads = n_dims, backend.dtype, backend.n_threads
@@ -54,8 +55,10 @@ class _CpuFeatures:
         self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend)
         self._pool: ThreadPoolExecutor | None = None
 
-    def features(self, block: int, X: Rows) -> Array:
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
         X = self._checked(X)
+        if n_blocks > 1:
+            return np.concatenate([self.features(block + i, X) for i in range(n_blocks)], axis=1)
         result = np.empty((X.shape[0], self.n_features), self._dtype)
         W, b = self._frequencies.of_block(block)
         if issparse(X):

@@ -1,0 +1,241 @@
+"""The GPU backend: correctness against float64, then rates of its verbs and times of whole fits.
+
+    python benchmarks/gpu.py [check] [rates] [train] [fit] [--sets higgs susy hepmass] [--share 1.0] [--json FILE]
+
+`check` compares decision and adjoint with float64 at many shapes. `rates` times them in features times points a second,
+medians over CUDA events, beside the same sums by torch in chunks, by torch.compile, and the ceilings: a device copy, a
+tf32 matrix product. `train` is one pass of Algorithm 1 as printed (m = ceil(sqrt(n)), batches of 256) over synthetic
+rows of the paper's shapes, from host memory; with ``--share s`` only the first s of the iterations are run, and the
+whole is estimated from a quadratic fitted to their times. `fit` is `S3VMClassifier` at its defaults, beside the CPU.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from s3vm import TSG, Hat, Hinge, S3VMClassifier
+from s3vm.backends.gpu import Gpu
+from s3vm.kernels import RBF
+from s3vm.problem import Problem
+from s3vm.sources import ArraySource
+
+CUDA = torch.device("cuda")
+FLOAT32 = np.dtype(np.float32)
+M = 1024  # features in a block
+SHAPES = {"higgs": (1_100_000, 28), "susy": (5_000_000, 18), "hepmass": (10_500_000, 28)}
+
+
+def seconds(run, *arguments, at_least=7, budget=0.3):
+    """The median time of a call on the device."""
+    run(*arguments)
+    torch.cuda.synchronize()
+    times = []
+    start = time.perf_counter()
+    while len(times) < at_least or time.perf_counter() - start < budget:
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        run(*arguments)
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) / 1000)
+    return statistics.median(times)
+
+
+def case(n, d, n_blocks, K=1):
+    g = torch.Generator(device=CUDA).manual_seed(n + d)
+    X = torch.randn(n, d, generator=g, device=CUDA)
+    A = torch.randn(n_blocks, M, K, generator=g, device=CUDA)
+    return X, A, torch.randn(n, K, generator=g, device=CUDA)
+
+
+def angles(X, features, n_blocks):
+    """``2 pi X W'`` of the first blocks in float64."""
+    W = torch.cat([W.high[: W.n].double() + W.low[: W.n] for _, W, _ in features._frequencies.groups(0, n_blocks)])
+    return 2 * np.pi * (X.double() @ W[:, : X.shape[1]].T)
+
+
+def exact(X, A, G, features, n_blocks):
+    angle = angles(X, features, n_blocks)
+    both = torch.stack([torch.cos(angle), torch.sin(angle)]).reshape(2, len(X), n_blocks, -1)
+    phi = both.permute(1, 2, 0, 3).reshape(len(X), -1) * np.sqrt(2 / M)
+    return phi @ A.double().reshape(-1, A.shape[2]), phi.T @ G.double()
+
+
+def relative(result, expected):
+    return float((result.double().reshape(expected.shape) - expected).norm() / expected.norm())
+
+
+def check():
+    worst = 0.0
+    for d in (1, 3, 8, 18, 28, 33, 70, 300, 784):
+        features = Gpu(FLOAT32, 1 << 30).features(RBF(0.5 / d), 3, M, d)
+        for n in (1, 100, 4096):
+            for K in (1, 3, 20):
+                X, A, G = case(n, d, 3, K)
+                f, g = exact(X, A, G, features, 3)
+                errors = relative(features.decision(A, X), f), relative(features.adjoint(G, X, 3), g)
+                worst = max(worst, *errors)
+                if max(errors) > 1e-5:
+                    print("error", d, n, K, errors)
+                twice = features.decision(A, X), features.adjoint(G, X, 3)
+                again = features.decision(A, X), features.adjoint(G, X, 3)
+                assert all(torch.equal(a, b) for a, b in zip(twice, again, strict=True))
+    print(f"check: largest relative error {worst:.1e}, same bits twice", flush=True)
+    assert worst <= 1e-5
+    return worst
+
+
+def one_chunk(X, W, C, S):
+    angle = 2 * np.pi * (X @ W.T)
+    return torch.cos(angle) @ C + torch.sin(angle) @ S
+
+
+def chunked(chunk, X, W, C, S):
+    """The sum by torch, over chunks of 128 MiB of angles."""
+    size = (1 << 25) // len(X)
+    total = torch.zeros(len(X), 1, device=CUDA)
+    for start in range(0, len(W), size):
+        rows = slice(start, start + size)
+        total += chunk(X, W[rows], C[rows], S[rows])
+    return total
+
+
+def rates():
+    x = torch.empty(1 << 30, dtype=torch.uint8, device=CUDA)
+    y = torch.empty_like(x)
+    a = torch.randn(8192, 8192, device=CUDA)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    ceilings = {
+        "copy TB/s": 2 * x.numel() / seconds(y.copy_, x) / 1e12,
+        "tf32 TFLOP/s": 2 * 8192**3 / seconds(torch.matmul, a, a) / 1e12,
+    }
+    torch.backends.cuda.matmul.allow_tf32 = False
+    print(ceilings, flush=True)
+    compiled = torch.compile(one_chunk)
+    table = []
+    for d in (8, 18, 28, 300, 784):
+        n_blocks = 8192 if d < 300 else 512
+        features = Gpu(FLOAT32, 16 << 30).features(RBF(0.5 / d), 3, M, d)
+        quick = Gpu(FLOAT32, 16 << 30, precision="tf32").features(RBF(0.5 / d), 3, M, d)
+        for n in (256, 4096):
+            X, A, G = case(n, d, n_blocks)
+            work = n_blocks * M * n / 1e9
+            W = torch.randn(n_blocks * M // 2, d, device=CUDA) / d
+            C, S = torch.randn(2, len(W), 1, device=CUDA)
+            row = {"d": d, "points": n}
+            row["decision"] = work / seconds(features.decision, A, X)
+            row["adjoint"] = work / seconds(features.adjoint, G, X, n_blocks)
+            row["decision, tf32"] = work / seconds(quick.decision, A, X)
+            A20 = A.repeat(1, 1, 20)
+            row["decision, K=20"] = work / seconds(features.decision, A20, X)
+            row["torch"] = work / seconds(chunked, one_chunk, X, W, C, S)
+            row["torch.compile"] = work / seconds(chunked, compiled, X, W, C, S)
+            f, _ = exact(X[:256], A[:8], G[:256], features, 8)
+            row["error"] = relative(features.decision(A[:8], X[:256]), f)
+            table.append(row)
+            print({name: round(value) if value > 1 else f"{value:.1e}" for name, value in row.items()}, flush=True)
+    return {"ceilings": ceilings, "rates": table}
+
+
+def train(name, share):
+    n, d = SHAPES[name]
+    X = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
+    y = np.where(X[:200, 0] > 0, 1.0, -1.0)[:, None]
+    problem = Problem(
+        labelled=X[:200], targets=y, costs=np.full((200, 1), 0.05), unlabelled=ArraySource(X, np.arange(200, n)),
+        unlabelled_cost=np.array([10.0 * 200 / n]), prior=np.array([0.5]), prior_is_known=False,
+        kernel=RBF(0.5 / d), labelled_loss=Hinge(), unlabelled_loss=Hat(), seed=0, n_models=1,
+    )  # fmt: skip
+    solver = TSG.as_printed(passes=1.0)
+    total, m = solver.iterations(problem), solver.block_size(problem)
+    n_run = int(total * share)
+    torch.cuda.reset_peak_memory_stats()
+    engine = Gpu(FLOAT32, 40 << 30)
+    for _ in TSG.as_printed(max_iter=33, n_features=m).run(problem, engine):
+        pass  # kernels are compiled
+    start = time.perf_counter()
+    marks = []
+    for state in solver.run(problem, engine):
+        if state.iteration % max(1, n_run // 16) == 0:
+            marks.append((state.iteration, time.perf_counter() - start))
+        if state.iteration == n_run:
+            break
+    torch.cuda.synchronize()
+    spent = time.perf_counter() - start
+    whole = spent
+    if share < 1:
+        t, s = np.array(marks).T
+        whole = float(np.linalg.lstsq(np.stack([t, t * t], 1), s, rcond=None)[0] @ [total, total**2])
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    print(
+        f"{name}: {n_run} of {total} iterations, m={m}, in {spent:.2f} s; the whole pass {whole:.1f} s, "
+        f"{256 * m * total**2 / 2 / whole / 1e9:.0f} G/s, peak {peak:.1f} GiB on the device",
+        flush=True,
+    )
+    return {"set": name, "iterations": n_run, "of": total, "seconds": spent, "whole": whole, "peak GiB": peak}
+
+
+def fit():
+    results = []
+    for n, d in ((50_000, 22), (5_000_000, 18)):
+        rng = np.random.default_rng(0)
+        blob = rng.integers(0, 8, n)
+        X = rng.standard_normal((n, d), dtype=np.float32)
+        X += 0.8 * rng.standard_normal((8, d), dtype=np.float32)[blob]
+        y = np.full(n, -1)
+        y[:200] = blob[:200] % 2
+        clf = {}
+        for backend in ("gpu", "gpu", "cpu"):
+            start = time.perf_counter()
+            clf[backend] = S3VMClassifier(backend=backend, random_state=0, n_jobs=-1).fit(X, y)
+            spent = time.perf_counter() - start
+            weight = clf[backend].safety_.weight
+            print(f"default fit, {n} x {d}, {backend}: {spent:.2f} s, weight {weight}", flush=True)
+            results.append({"rows": n, "dims": d, "backend": backend, "seconds": spent})
+        some = X[:200_000]
+        f, g = clf["gpu"].decision_function(some), clf["cpu"].decision_function(some)
+        clear = np.abs(g) >= 1e-3
+        start = time.perf_counter()
+        crossed = clf["cpu"].set_params(backend="gpu").decision_function(some)
+        spent = time.perf_counter() - start
+        print(
+            f"labels agree with the CPU's: {np.mean((f > 0) == (g > 0), where=clear):.5%}; the CPU's model on the GPU: "
+            f"largest difference {np.abs(crossed - g).max():.1e}, {len(some) / spent:.0f} rows/s",
+            flush=True,
+        )
+    start = time.perf_counter()
+    on_device = S3VMClassifier(backend="gpu", random_state=0).fit(torch.as_tensor(X, device=CUDA), y)
+    print(f"the same from a tensor on the device: {time.perf_counter() - start:.2f} s", flush=True)
+    same = np.array_equal(on_device.decision_function(some), f)
+    print(f"from the tensor, same bits: {same}")
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["check", "rates", "train", "fit"])
+    parser.add_argument("--sets", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--json", default=None)
+    arguments = parser.parse_args()
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    found = {}
+    if "check" in arguments.parts:
+        found["error"] = check()
+    if "rates" in arguments.parts:
+        found |= rates()
+    if "train" in arguments.parts:
+        found["train"] = [train(name, arguments.share) for name in arguments.sets]
+    if "fit" in arguments.parts:
+        found["fit"] = fit()
+    if arguments.json:
+        with open(arguments.json, "w") as out:
+            json.dump(found, out, indent=1)
+
+
+if __name__ == "__main__":
+    main()

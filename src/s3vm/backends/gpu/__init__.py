@@ -1,0 +1,376 @@
+"""The GPU backend: fused Triton kernels where there is a GPU, plain torch in chunks elsewhere.
+
+What a sweep needs on the device is bounded: frequencies are kept up to `cache_bytes` and drawn again beyond, in groups,
+from the same counters as on the CPU. NumPy's arrays come back as such; what is on the device stays there.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from s3vm import kernels as known_kernels
+from s3vm import losses as known_losses
+from s3vm._machine import machine_memory, size
+from s3vm._typing import Array, Rows
+from s3vm.arrays import host
+from s3vm.backends.gpu.graphs import Scan
+from s3vm.backends.gpu.random import Random
+from s3vm.backends.host import scanned
+from s3vm.kernels import Kernel
+
+__all__ = ["Gpu"]
+
+_GROUP_BYTES = 256 << 20  # of frequencies that are drawn together when they are not kept
+_POINT_BYTES = 1 << 30  # of rows that are on the device at a time
+_CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
+_AHEAD = 32  # blocks that are drawn together, wanted or not, when they are kept
+_WORTH_PINNING = 1 << 16
+
+_Precision = Literal["tf32x3", "tf32"]
+
+
+class Gpu:
+    """Triton on the GPU that torch sees, or plain torch on `device`.
+
+    Parameters
+    ----------
+    dtype : float32 or float64
+        Triton's kernels are for float32; float64 is plain torch.
+    cache_bytes : int or None, default None
+        Device memory for frequencies that are kept between sweeps; None is half of what is free on a GPU.
+    device : str or None, default None
+        ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
+    precision : "tf32x3" or "tf32", default "tf32x3"
+        Of the products inside the kernels. The former is as good as float32; the latter, a quarter faster, has errors
+        of about a thousandth.
+    """
+
+    n_threads = 1
+    interprets = False  # whether Triton's kernels are interpreted on the CPU, to test them
+
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        cache_bytes: int | None = None,
+        device: str | None = None,
+        precision: _Precision = "tf32x3",
+    ) -> None:
+        if precision not in ("tf32x3", "tf32"):
+            raise ValueError(f'precision={precision!r} is not known: give "tf32x3" or "tf32"')
+        self.dtype, self.precision = dtype, precision
+        self.device = torch.device(device or _best_device())
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        if cache_bytes is None:
+            cache_bytes = self.memory() // 2 if self.device.type == "cuda" else _GROUP_BYTES
+        self.cache_bytes = cache_bytes
+        if self.device.type == "mps" and dtype == np.float64:
+            raise ValueError('this device has no float64: give dtype="float32"')
+
+    def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> "_GpuFeatures":
+        return _GpuFeatures(kernel, seed, n_features, n_dims, self)
+
+    def memory(self) -> int:
+        if self.device.type != "cuda":
+            return machine_memory()
+        free, _ = torch.cuda.mem_get_info(self.device)
+        reserved = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(free + reserved)
+
+    def used(self) -> str:
+        if self.device.type != "cuda":
+            return ""
+        return f"at most {size(torch.cuda.max_memory_allocated(self.device))} on the GPU"
+
+    def put(self, x: Any) -> torch.Tensor:
+        """x on the device, in its own precision, or the highest that the device has; sparse rows become dense."""
+        if isinstance(x, torch.Tensor):
+            return x.to(self.device)
+        x = torch.as_tensor(np.ascontiguousarray(x.toarray() if sparse.issparse(x) else x))
+        if self.device.type == "mps" and x.dtype == torch.float64:
+            x = x.float()
+        if self.device.type == "cuda" and x.nbytes >= _WORTH_PINNING:
+            x = x.pin_memory()  # which the device reads while this goes on
+        return x.to(self.device, non_blocking=True)
+
+    def gram(self, kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+        if type(kernel).__module__ == known_kernels.__name__:
+            return kernel.gram(X, Z)
+        return self.put(kernel.gram(host(X), host(Z)))  # of a user, who knows of NumPy only
+
+    def loss(self, loss: Any) -> Any:
+        return loss if type(loss).__module__ == known_losses.__name__ else _ThroughHost(loss, self)
+
+    def scan(self, step: Callable[[int, Any, Any], Any]) -> Callable[[Any, Any, int], Iterator[Any]]:
+        return Scan(step) if self.device.type == "cuda" else partial(scanned, step)
+
+    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
+        there, factors = self.put(centres).to(self._real), self.put(weights).to(self._real)
+        scores = np.empty((X.shape[0], weights.shape[1]))
+        at_once = max(1, _CHUNK_BYTES // (8 * (centres.shape[0] + X.shape[1])))
+        for start in range(0, X.shape[0], at_once):
+            part = slice(start, min(start + at_once, X.shape[0]))
+            scores[part] = host(self.gram(kernel, self.put(X[part]).to(self._real), there) @ factors)
+        return scores
+
+    @property
+    def has_triton(self) -> bool:
+        """Whether Triton's kernels run on this device."""
+        return (self.device.type == "cuda" or self.interprets) and find_spec("triton") is not None
+
+    @property
+    def _real(self) -> torch.dtype:
+        return torch.float32 if self.device.type == "mps" else torch.float64
+
+
+class _ThroughHost:
+    """A loss of a user, who knows of NumPy only."""
+
+    def __init__(self, loss: Any, backend: Gpu) -> None:
+        self._loss, self._backend = loss, backend
+
+    def value(self, *scores: torch.Tensor) -> torch.Tensor:
+        return self._backend.put(np.asarray(self._loss.value(*map(host, scores))))
+
+    def grad(self, *scores: torch.Tensor) -> torch.Tensor:
+        return self._backend.put(np.asarray(self._loss.grad(*map(host, scores))))
+
+
+class _GpuFeatures:
+    def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Gpu) -> None:
+        self.n_features = kernel.whole(n_features)
+        self._law, self._rows, self._n_dims = kernel.activation, kernel.rows(self.n_features), n_dims
+        self._degree = kernel.rows_per_feature
+        self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
+        self._backend, self._terms = backend, 3 if backend.precision == "tf32x3" else 1
+        self._dtype = torch.float32 if backend.dtype == np.float32 else torch.float64
+        self._fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
+        self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._fused)
+
+    def features(self, block: int, X: Any, n_blocks: int = 1) -> Any:
+        width = self.n_features
+        result = torch.empty((X.shape[0], n_blocks * width), dtype=self._dtype, device=self._backend.device)
+        for part, x in self._points(X):
+            for blocks, W, b in self._frequencies.groups(block, n_blocks):
+                for chunk in self._chunks(len(x), blocks.stop - blocks.start):
+                    to = slice(part.start + chunk.start, part.start + min(chunk.stop, len(x)))
+                    result[to, blocks.start * width : blocks.stop * width] = self._features(x[chunk], W, b)
+        return _as(result * self._amplitude, X)
+
+    def decision(self, coefficients: Any, X: Any, first_block: int = 0) -> Any:
+        n_blocks, n_features, n_columns = coefficients.shape
+        if n_features != self.n_features:
+            raise ValueError(f"blocks of {n_features} coefficients met blocks of {self.n_features} features")
+        alpha = self._backend.put(coefficients).to(self._dtype) * self._amplitude
+        scores = self._zeros(X.shape[0], n_columns)
+        for part, x in self._points(X):
+            rows = self._halves(x)
+            for blocks, W, b in self._frequencies.groups(first_block, n_blocks):
+                scores[part] += self._decision(alpha[blocks], x, rows, W, b)
+        return _as(scores, X)
+
+    def adjoint(self, G: Any, X: Any, n_blocks: int, first_block: int = 0) -> Any:
+        if len(G) != X.shape[0]:
+            raise ValueError(f"{len(G)} rows of G met {X.shape[0]} rows of X")
+        n_columns = G.shape[1]
+        result = self._zeros(n_blocks, self.n_features, n_columns)
+        slopes = self._backend.put(G).to(self._dtype) * self._amplitude
+        for part, x in self._points(X):
+            rows, g = self._halves(x), slopes[part]
+            for blocks, W, b in self._frequencies.groups(first_block, n_blocks):
+                result[blocks] += self._adjoint(g, x, rows, W, b).reshape(-1, self.n_features, n_columns)
+        return _as(result, X)
+
+    def window(self, first_block: int, n_blocks: int) -> "Window":
+        return Window(self, *self._frequencies.window(first_block, n_blocks))
+
+    def ready(self, X: Any) -> Any:
+        return self._halves(X.to(self._dtype)) if self._fused and isinstance(X, torch.Tensor) else X
+
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=self._backend._real, device=self._backend.device)
+
+    def _points(self, X: Any) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The rows of X on the device, some at a time."""
+        if X.shape[1] != self._n_dims:
+            raise ValueError(f"rows of {X.shape[1]} columns met frequencies of {self._n_dims}")
+        at_once = max(1, _POINT_BYTES // (8 * self._n_dims))
+        for start in range(0, X.shape[0], at_once):
+            part = slice(start, min(start + at_once, X.shape[0]))
+            yield part, self._backend.put(X[part]).to(self._dtype)
+
+    def _halves(self, x: torch.Tensor) -> Any:
+        if not self._fused:
+            return None
+        from s3vm.backends.gpu.kernels import split
+
+        return split(x)
+
+    def _decision(self, A: torch.Tensor, x: torch.Tensor, rows: Any, W: Any, b: torch.Tensor) -> torch.Tensor:
+        n_blocks, _, n_columns = A.shape
+        if self._fused:
+            from s3vm.backends.gpu import kernels
+
+            cosines, sines = A.reshape(-1, n_columns), None
+            if self._law == "pairs":
+                cosines, sines = A.reshape(n_blocks, 2, -1, n_columns).unbind(dim=1)
+                cosines, sines = cosines.reshape(-1, n_columns), sines.reshape(-1, n_columns)
+            return kernels.decision(rows, W, b, cosines, sines, self._terms)
+        total = self._zeros(len(x), n_columns)
+        for i, one in self._one_by_one(W, b):
+            for part in self._chunks(len(x)):
+                total[part] += self._features(x[part], *one) @ A[i]
+        return total
+
+    def _adjoint(self, g: torch.Tensor, x: torch.Tensor, rows: Any, W: Any, b: torch.Tensor) -> torch.Tensor:
+        """Features of some blocks times g, ``(n_blocks * n_features, K)``."""
+        if self._fused:
+            from s3vm.backends.gpu import kernels
+
+            sums = kernels.adjoint(rows, W, b, g, self._law == "pairs", self._terms)
+            return sums.reshape(len(sums), -1, self._rows, g.shape[1]).swapaxes(0, 1).reshape(-1, g.shape[1])
+        parts = []
+        for _, one in self._one_by_one(W, b):
+            total = self._zeros(self.n_features, g.shape[1])
+            for part in self._chunks(len(x)):
+                total += self._features(x[part], *one).T @ g[part]
+            parts.append(total)
+        return torch.cat(parts)
+
+    def _one_by_one(self, W: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[int, tuple[torch.Tensor, torch.Tensor]]]:
+        return enumerate(zip(W.split(self._rows), b.split(self._rows), strict=True))
+
+    def _chunks(self, n: int, n_blocks: int = 1) -> list[slice]:
+        size = max(1, _CHUNK_BYTES // (8 * self.n_features * self._degree * n_blocks))
+        return [slice(start, start + size) for start in range(0, n, size)]
+
+    def _features(self, x: torch.Tensor, W: Any, b: torch.Tensor) -> torch.Tensor:
+        """The features of some blocks, as they are written in `s3vm.kernels`, without their amplitude."""
+        if self._fused:
+            W = (W.high + W.low)[: W.n, : self._n_dims]
+        z = x @ W.T + b
+        if self._law == "product":
+            return z.reshape(len(z), -1, self._degree).prod(dim=2)
+        angle = 2 * torch.pi * (z - torch.round(z))
+        if self._law == "phase":
+            return torch.cos(angle)
+        angle = angle.reshape(len(z), -1, self._rows)
+        return torch.stack([torch.cos(angle), torch.sin(angle)], dim=2).reshape(len(z), -1)
+
+
+class Window(NamedTuple):
+    """Some blocks and nothing else: tensors that `Scan` can replace."""
+
+    features: _GpuFeatures
+    W: Any
+    b: torch.Tensor
+
+    def decision(self, coefficients: torch.Tensor, X: Any, first_block: int = 0) -> torch.Tensor:
+        of, (W, b) = self.features, self._blocks(first_block, len(coefficients))
+        return of._decision(coefficients.to(of._dtype) * of._amplitude, X, X if of._fused else None, W, b)
+
+    def adjoint(self, G: torch.Tensor, X: torch.Tensor, n_blocks: int, first_block: int = 0) -> torch.Tensor:
+        of, (W, b), x = self.features, self._blocks(first_block, n_blocks), X.to(self.features._dtype)
+        sums = of._adjoint(G.to(of._dtype) * of._amplitude, x, of._halves(x), W, b)
+        return sums.reshape(n_blocks, of.n_features, -1)
+
+    def _blocks(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
+        rows = slice(first * self.features._rows, (first + count) * self.features._rows)
+        return self.W[rows], self.b[rows]
+
+
+class _Frequencies:
+    """The frequency rows and offsets of blocks on the device, drawn when needed and kept, from block 0 on, while they
+    fit."""
+
+    def __init__(
+        self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Gpu, dtype: torch.dtype, fused: bool
+    ) -> None:
+        self._kernel, self._seed, self._n_features, self._n_dims = kernel, seed, n_features, n_dims
+        self._rows, self._dtype, self._fused, self._device = kernel.rows(n_features), dtype, fused, backend.device
+        self._random = Random(backend.device, backend.has_triton)
+        width = n_dims
+        if fused:
+            from s3vm.backends.gpu.kernels import tile_width
+
+            width = 2 * tile_width(n_dims) * -(-n_dims // tile_width(n_dims))
+        block_bytes = dtype.itemsize * self._rows * (width + 1)
+        self._together = max(1, _GROUP_BYTES // (8 * self._rows * (n_dims + 1)))
+        self._most_kept = backend.cache_bytes // block_bytes
+        self._kept: tuple[torch.Tensor, ...] = ()
+        self._n_kept = 0
+
+    def groups(self, first: int, count: int) -> Iterator[tuple[slice, Any, torch.Tensor]]:
+        """Blocks ``first..first+count-1`` in order, some at a time: which, counted from `first`, and their arrays."""
+        start, stop = first, first + count
+        while start < stop:
+            if start == self._n_kept < self._most_kept:
+                self._keep(min(self._most_kept, max(min(stop, start + self._together), start + _AHEAD)))
+            if start < self._n_kept:
+                end, kept = min(stop, self._n_kept), self._kept
+                arrays = tuple(part[start * self._rows :] for part in kept)
+            else:
+                end = min(stop, start + self._together)
+                arrays = self._drawn(range(start, end))
+            yield slice(start - first, end - first), *self._view(arrays, (end - start) * self._rows)
+            start = end
+
+    def window(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
+        """Blocks ``first..first+count-1`` as one array."""
+        found = list(self.groups(first, count))
+        if len(found) > 1:  # part of them is kept, part is not
+            return self._view(self._drawn(range(first, first + count)), count * self._rows)
+        return found[0][1:]
+
+    def _view(self, arrays: tuple[torch.Tensor, ...], n_rows: int) -> tuple[Any, torch.Tensor]:
+        *parts, b = arrays
+        if not self._fused:
+            return parts[0][:n_rows], b[:n_rows]
+        from s3vm.backends.gpu.kernels import SLACK, Halves
+
+        return Halves(parts[0][: n_rows + SLACK], parts[1][: n_rows + SLACK], n_rows), b[:n_rows]
+
+    def _keep(self, stop: int) -> None:
+        """Keeps the blocks before `stop`, in arrays that grow by doubling."""
+        at, n_rows = self._n_kept * self._rows, stop * self._rows
+        fresh = self._drawn(range(self._n_kept, stop))
+        n_slack = len(fresh[0]) - (n_rows - at)
+        if not self._kept or len(self._kept[0]) < n_rows + n_slack:
+            room = min(max(2 * n_rows, _AHEAD * self._rows), self._most_kept * self._rows) + n_slack
+            grown = tuple(part.new_zeros((room, *part.shape[1:])) for part in fresh)
+            for new, old in zip(grown, self._kept, strict=False):
+                new[:at] = old[:at]
+            self._kept = grown
+        for new, part in zip(self._kept, fresh, strict=True):
+            new[at:n_rows] = part[: n_rows - at]
+        self._n_kept = stop
+
+    def _drawn(self, blocks: range) -> tuple[torch.Tensor, ...]:
+        law: Any = self._kernel
+        W, b = law.draw(self._seed, blocks, self._n_features, self._n_dims, self._random)
+        n_rows = len(blocks) * self._rows
+        if not isinstance(b, torch.Tensor):  # there are no offsets
+            b = torch.zeros(n_rows)
+        W, b = W.to(self._device, self._dtype).contiguous(), b.to(self._device, self._dtype)
+        if not self._fused:
+            return W, b
+        from s3vm.backends.gpu.kernels import split
+
+        halves = split(W)
+        return halves.high, halves.low, torch.nn.functional.pad(b, (0, len(halves.high) - n_rows))
+
+
+def _as(result: torch.Tensor, X: Any) -> Any:
+    """The result where the rows are."""
+    return result if isinstance(X, torch.Tensor) else host(result)
+
+
+def _best_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,341 @@
+"""The Triton kernels: random numbers, and products with features that never reach memory.
+
+Frequencies are in turns, so a phase is reduced to half a turn by one rounding, where the hardware's sine and cosine are
+good to 1e-7. A float32 number is the sum of two that the matrix units can hold, `split` once and for all; three of the
+four products of the parts are as good as float32. Sums are cut between programs by a rule that depends on shapes only,
+and their parts are added in order: no atomics, so results are the same to the last bit from run to run.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = ["Halves", "adjoint", "decision", "normals", "split", "words"]
+
+SLACK = 256  # rows of zeros below every operand, so that whole tiles can be read
+_PROGRAMS = 2112  # among which a sum is cut: enough for the largest devices, and the same on all of them
+_INTERPRETED = bool(getattr(triton.knobs.runtime, "interpret", False)) if hasattr(triton, "knobs") else False
+
+
+class Halves(NamedTuple):
+    """A matrix as ``high + low``, filled up with zeros to whole tiles; `n` of its rows count."""
+
+    high: torch.Tensor
+    low: torch.Tensor
+    n: int
+
+    def __getitem__(self, rows: slice) -> "Halves":  # type: ignore[override]
+        start, stop, _ = rows.indices(self.n)
+        return Halves(self.high[start:], self.low[start:], stop - start)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.high.shape[1]
+
+
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
+def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn."""
+    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
+    inside = t < n
+    tl.store(out + 4 * t + 0, w0.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 1, w1.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 2, w2.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 3, w3.to(tl.int64) & 0xFFFFFFFF, inside)
+
+
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
+def _normals(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    """The same words, two by two, as normal numbers."""
+    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
+    inside = t < n
+    a, b = _box_muller(w0, w1)
+    tl.store(out + 4 * t + 0, a, inside)
+    tl.store(out + 4 * t + 1, b, inside)
+    a, b = _box_muller(w2, w3)
+    tl.store(out + 4 * t + 2, a, inside)
+    tl.store(out + 4 * t + 3, b, inside)
+
+
+@triton.jit
+def _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    group = (t % n_groups).to(tl.uint32)
+    row = ((t // n_groups) % n_rows).to(tl.uint32)
+    block = (t // n_groups // n_rows + first_block).to(tl.uint32)
+    c3 = tl.zeros([BLOCK], tl.uint32) + stream.to(tl.uint32)
+    return tl.philox(seed, group, row, block, c3)
+
+
+@triton.jit
+def _box_muller(u, v):
+    radius = tl.sqrt(-2.0 * tl.log(((u.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10))
+    angle = 6.283185307179586 * ((v.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10
+    return radius * tl.cos(angle), radius * tl.sin(angle)
+
+
+@triton.jit(do_not_specialize=["n", "d"])
+def _split(A, high, low, n, d, N: tl.constexpr, D: tl.constexpr):
+    """Rows of A as the nearest number of 11 bits, and what is left, filled up with zeros."""
+    i = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
+    k = tl.program_id(1) * D + tl.arange(0, D)
+    x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0)
+    rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    to = i[:, None] * (tl.num_programs(1) * D) + k[None, :]
+    tl.store(high + to, rounded)
+    tl.store(low + to, x - rounded)
+
+
+@triton.jit
+def _reduced(p, FAST: tl.constexpr):
+    """Turns less the nearest whole number, in radians."""
+    if FAST:
+        # Rounding by adding and taking away 1.5 * 2^23 is twice as fast as the instruction that rounds.
+        asm: tl.constexpr = (
+            "{.reg .f32 t; add.rn.f32 t, $1, 0f4B400000; sub.rn.f32 t, t, 0f4B400000; sub.rn.f32 $0, $1, t;}"
+        )
+        p = tl.inline_asm_elementwise(asm, "=f,f", [p], tl.float32, True, 1)
+    else:
+        p = p - tl.floor(p + 0.5)
+    return p * 6.283185307179586
+
+
+@triton.jit
+def _cos(angle, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise("cos.approx.f32 $0, $1;", "=f,f", [angle], tl.float32, True, 1)
+    else:
+        return tl.cos(angle)
+
+
+@triton.jit
+def _sin(angle, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise("sin.approx.f32 $0, $1;", "=f,f", [angle], tl.float32, True, 1)
+    else:
+        return tl.sin(angle)
+
+
+@triton.jit
+def _times(ah, al, bh, bl, p, TERMS: tl.constexpr):
+    """``p + a b'``, small products first."""
+    if TERMS == 3:
+        p = tl.dot(al, tl.trans(bh), p, input_precision="tf32")
+        p = tl.dot(ah, tl.trans(bl), p, input_precision="tf32")
+    return tl.dot(ah, tl.trans(bh), p, input_precision="tf32")
+
+
+@triton.jit
+def _angles(
+    ah, al, Ah, Al, Bh, Bl, a, b, ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
+    TERMS: tl.constexpr,
+):  # fmt: skip
+    """Products of rows from `a` on with rows from `b` on; the first tile of the former is ``ah + al``."""
+    k = tl.arange(0, D)[None, :]
+    at_a = tl.arange(0, ROWS_A)[:, None] * (D * PARTS) + k
+    at_b = tl.arange(0, ROWS_B)[:, None] * (D * PARTS) + k
+    width = tl.full([], D * PARTS, tl.int64)  # beyond 2^31 entries
+    from_a, from_b = width * a, width * b
+    p = tl.zeros([ROWS_A, ROWS_B], tl.float32)
+    if PARTS == 1:
+        return _times(ah, al, tl.load(Bh + from_b + at_b), tl.load(Bl + from_b + at_b), p, TERMS)
+    else:
+        for part in range(PARTS):
+            fa, fb = from_a + part * D, from_b + part * D
+            p = _times(
+                tl.load(Ah + fa + at_a), tl.load(Al + fa + at_a), tl.load(Bh + fb + at_b), tl.load(Bl + fb + at_b), p,
+                TERMS,
+            )  # fmt: skip
+        return p
+
+
+@triton.jit(do_not_specialize=["n", "n_rows", "each"])
+def _decision(
+    Xh, Xl, Wh, Wl, b, C, S, out, n, n_rows, each,
+    PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
+    TERMS: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """Part of f at N points: over `each` of the frequency rows. C and S are the coefficients of cosines and sines."""
+    first = tl.program_id(0) * N
+    i = first + tl.arange(0, N)
+    start = tl.program_id(1) * each
+    end = tl.minimum(start + each, n_rows)
+    at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, N)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
+    xh, xl = tl.load(Xh + at), tl.load(Xl + at)
+    if K == 1:
+        total = tl.zeros([N, M], tl.float32)
+    else:
+        total = tl.zeros([N, K], tl.float32)
+    for m in range(start, end, M):
+        r = m + tl.arange(0, M)
+        p = _angles(xh, xl, Xh, Xl, Wh, Wl, first, m, N, M, D, PARTS, TERMS)
+        if not PAIRS:
+            p += tl.load(b + r, r < end, 0.0)[None, :]
+        p = _reduced(p, FAST)
+        if K == 1:
+            total += _cos(p, FAST) * tl.load(C + r, r < end, 0.0)[None, :]
+            if PAIRS:
+                total += _sin(p, FAST) * tl.load(S + r, r < end, 0.0)[None, :]
+        else:
+            to = r[:, None].to(tl.int64) * K + tl.arange(0, K)[None, :]
+            inside = (r < end)[:, None]
+            total = tl.dot(_cos(p, FAST), tl.load(C + to, inside, 0.0), total, input_precision="tf32x3")
+            if PAIRS:
+                total = tl.dot(_sin(p, FAST), tl.load(S + to, inside, 0.0), total, input_precision="tf32x3")
+    to = out + (tl.program_id(1).to(tl.int64) * n + i) * K
+    if K == 1:
+        tl.store(to, tl.sum(total, axis=1), i < n)
+    else:
+        tl.store(to[:, None] + tl.arange(0, K)[None, :], total, (i < n)[:, None])
+
+
+@triton.jit(do_not_specialize=["n", "n_rows", "each"])
+def _adjoint(
+    Xh, Xl, Wh, Wl, b, G, out, n, n_rows, each,
+    PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
+    TERMS: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """Part of the sums over points of feature times G, for M frequency rows: over `each` of the points."""
+    first = tl.program_id(0) * M
+    r = first + tl.arange(0, M)
+    start = tl.program_id(1) * each
+    end = tl.minimum(start + each, n)
+    at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, M)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
+    wh, wl = tl.load(Wh + at), tl.load(Wl + at)
+    if K == 1:
+        cosines, sines = tl.zeros([M], tl.float32), tl.zeros([M], tl.float32)
+    else:
+        cosines, sines = tl.zeros([M, K], tl.float32), tl.zeros([M, K], tl.float32)
+    if not PAIRS:
+        offset = tl.load(b + r, r < n_rows, 0.0)
+    for point in range(start, end, N):
+        i = point + tl.arange(0, N)
+        p = _angles(wh, wl, Wh, Wl, Xh, Xl, first, point, M, N, D, PARTS, TERMS)
+        if not PAIRS:
+            p += offset[:, None]
+        p = _reduced(p, FAST)
+        if K == 1:
+            g = tl.load(G + i, i < end, 0.0)[None, :]
+            cosines += tl.sum(_cos(p, FAST) * g, axis=1)
+            if PAIRS:
+                sines += tl.sum(_sin(p, FAST) * g, axis=1)
+        else:
+            g = tl.load(G + i[:, None].to(tl.int64) * K + tl.arange(0, K)[None, :], (i < end)[:, None], 0.0)
+            cosines = tl.dot(_cos(p, FAST), g, cosines, input_precision="tf32x3")
+            if PAIRS:
+                sines = tl.dot(_sin(p, FAST), g, sines, input_precision="tf32x3")
+    step = tl.full([], K, tl.int64) * n_rows  # from the cosines to the sines
+    to = out + tl.program_id(1) * (1 + PAIRS) * step + r * K
+    if K == 1:
+        tl.store(to, cosines, r < n_rows)
+        if PAIRS:
+            tl.store(to + step, sines, r < n_rows)
+    else:
+        inside = (r < n_rows)[:, None]
+        tl.store(to[:, None] + tl.arange(0, K)[None, :], cosines, inside)
+        if PAIRS:
+            tl.store(to[:, None] + step + tl.arange(0, K)[None, :], sines, inside)
+
+
+def words(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
+    """The 32-bit words of `s3vm.philox` for some blocks, one below the other, as whole numbers of 64 bits."""
+    return _drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns, device)
+
+
+def normals(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
+    """The normal numbers of `s3vm.philox` for some blocks, one below the other."""
+    return _drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns, device)
+
+
+def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):
+    n_groups = -(-n_columns // 4)
+    n = len(blocks) * n_rows * n_groups
+    out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=device)
+    signed = seed - (1 << 64) if seed >= 1 << 63 else seed
+    kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, stream, signed, BLOCK=512)
+    return out[:, :n_columns]
+
+
+def tile_width(d: int) -> int:
+    """How many columns a tile has."""
+    return 16 if d <= 16 else 32
+
+
+def split(A: torch.Tensor) -> Halves:
+    """The two halves of a matrix, with `SLACK` rows of zeros below."""
+    n, d = A.shape
+    D = tile_width(d)
+    parts = -(-d // D)
+    n_rows = -(-n // 32) * 32 + SLACK
+    high = torch.empty((n_rows, parts * D), dtype=torch.float32, device=A.device)
+    low = torch.empty_like(high)
+    _split[(n_rows // 32, parts)](A.contiguous(), high, low, n, d, N=32, D=D)
+    return Halves(high, low, n)
+
+
+def _cut(n: int, tile: int, n_programs: int) -> tuple[int, int]:
+    """Into how many parts a sum of n terms is cut, and how long each is; by shapes only."""
+    n_tiles = -(-n // tile)
+    each = tile * -(-n_tiles // max(1, min(n_tiles, _PROGRAMS // max(1, n_programs))))
+    return -(-n // each), each
+
+
+def _tile(parts: int, K: int, transposed: bool) -> dict[str, int]:
+    """What was fastest on an H200: points, frequency rows, warps and stages."""
+    if K > 1:
+        N, M, warps, stages = 64, 64, 4, 2
+    elif parts > 1:
+        N, M, warps, stages = 128, 64, 4, 2
+    elif transposed:
+        N, M, warps, stages = 64, 128, 8, 2
+    else:
+        N, M, warps, stages = 128, 32, 4, 3
+    return {"N": N, "M": M, "num_warps": warps, "num_stages": stages}
+
+
+def decision(
+    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 3, **tile: int
+) -> torch.Tensor:
+    """``cos(2 pi (X W' + b)) C + sin(2 pi X W') S``, shape ``(n, K)``, in float64."""
+    n_columns = C.shape[1]
+    K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
+    C, S = _padded(C, K), None if S is None else _padded(S, K)
+    D = min(32, X.high.shape[1])
+    parts = X.high.shape[1] // D
+    tile = _tile(parts, K, transposed=False) | tile
+    n_points = -(-X.n // tile["N"])
+    n_splits, each = _cut(W.n, tile["M"], n_points)
+    out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
+    _decision[(n_points, n_splits)](
+        X.high, X.low, W.high, W.low, b, C, S if S is not None else C, out, X.n, W.n, each,
+        PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
+    )  # fmt: skip
+    return out.sum(dim=0, dtype=torch.float64)[:, :n_columns]
+
+
+def adjoint(
+    X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 3, **tile: int
+) -> torch.Tensor:
+    """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
+    n_columns = G.shape[1]
+    K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
+    G = _padded(G, K)
+    D = min(32, X.high.shape[1])
+    parts = X.high.shape[1] // D
+    tile = _tile(parts, K, transposed=True) | tile
+    n_programs = -(-W.n // tile["M"])
+    n_splits, each = _cut(X.n, tile["N"], n_programs)
+    out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
+    _adjoint[(n_programs, n_splits)](
+        X.high, X.low, W.high, W.low, b, G, out, X.n, W.n, each,
+        PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
+    )  # fmt: skip
+    return out.sum(dim=0, dtype=torch.float64)[:, :, :n_columns]
+
+
+def _padded(A: torch.Tensor, K: int) -> torch.Tensor:
+    """A with zero columns up to K."""
+    return A.contiguous() if A.shape[1] == K else torch.nn.functional.pad(A, (0, K - A.shape[1])).contiguous()

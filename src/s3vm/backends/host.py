@@ -1,0 +1,105 @@
+"""What the backends that compute with NumPy's arrays share."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import ThreadpoolController
+
+from s3vm._machine import machine_memory
+from s3vm._typing import Array, Rows
+from s3vm.kernels import Kernel
+
+__all__ = ["FeaturesOnHost", "OnHost", "scanned"]
+
+_PANEL = 256
+
+_Loss = TypeVar("_Loss")
+_Carry = TypeVar("_Carry")
+
+
+class OnHost:
+    """Arrays stay what and where they are; kernel expansions are summed a panel of rows at a time."""
+
+    n_threads: int
+
+    def memory(self) -> int:
+        return machine_memory()
+
+    def used(self) -> str:
+        return ""
+
+    def put(self, x: Any) -> Any:
+        return x
+
+    def gram(self, kernel: Kernel, X: Rows, Z: Rows) -> Array:
+        return kernel.gram(X, Z)
+
+    def loss(self, loss: _Loss) -> _Loss:
+        return loss
+
+    def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
+        return partial(scanned, step)
+
+    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
+        scores = np.zeros((X.shape[0], weights.shape[1]))
+        centres = centres.astype(np.float64)
+
+        def add(start: int) -> None:
+            part = slice(start, min(start + _PANEL, X.shape[0]))
+            scores[part] = (kernel.gram(_panel(X[part]), centres) @ weights)[: part.stop - start]
+
+        starts = range(0, X.shape[0], _PANEL)
+        # Panels are small: threads of the BLAS would wait for each other longer than they work.
+        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(self.n_threads) as pool:
+            list((map if self.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
+        return scores
+
+
+class Window(NamedTuple):
+    """Features counted from block `first` on."""
+
+    features: Any
+    first: int
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        return self.features.adjoint(G, X, n_blocks, self.first + first_block)
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        return self.features.decision(coefficients, X, self.first + first_block)
+
+
+class FeaturesOnHost:
+    """What features of NumPy's arrays have beside their verbs."""
+
+    def window(self, first_block: int, n_blocks: int) -> Window:
+        return Window(self, first_block)
+
+    def ready(self, X: Rows) -> Rows:
+        return X
+
+
+def scanned(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: Any, n: int) -> Iterator[_Carry]:
+    """``carry = step(i, carry, given)`` for each i below n."""
+    for i in range(n):
+        carry = step(i, carry, given)
+        yield carry
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Looking for the libraries takes longer than predicting a row."""
+    return ThreadpoolController()
+
+
+def _panel(rows: Rows) -> Rows:
+    """Rows in float64, filled up with zeros to a full panel: every product then has the same shape, and the score of a
+    row does not depend on the rows beside it."""
+    if sparse.issparse(rows):
+        return rows.astype(np.float64)
+    panel = np.zeros((_PANEL, rows.shape[1]))
+    panel[: len(rows)] = rows
+    return panel

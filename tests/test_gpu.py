@@ -1,0 +1,231 @@
+"""The GPU backend: on a GPU if there is one, else its kernels by Triton's interpreter, the rest by torch on the CPU."""
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+
+from s3vm import RBF, TSG, Hat, S3VMClassifier, backends, philox
+from s3vm._optional import optional
+from s3vm.backends import backend
+from s3vm.backends.reference import Reference
+from s3vm.kernels import Laplacian
+from s3vm.losses import Exponential
+from s3vm.memory import check_memory
+from s3vm.philox import Stream
+from toy import last, make_problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed: the GPU backend is not tested")
+from s3vm.backends.gpu import Gpu  # noqa: E402
+from s3vm.backends.gpu.graphs import Scan  # noqa: E402
+from s3vm.backends.host import scanned  # noqa: E402
+
+CUDA = torch.cuda.is_available()
+FLOAT32 = np.dtype(np.float32)
+on_gpu = pytest.mark.skipif(not CUDA, reason="there is no GPU")
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Triton's kernels, interpreted where there is no GPU."""
+    pytest.importorskip("triton", reason="Triton is not installed: its kernels are not tested")
+    monkeypatch.setattr(Gpu, "interprets", not CUDA)
+    return Gpu
+
+
+def relative(result, expected):
+    return np.linalg.norm(result - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (70, 3), (130, 18), (33, 40)])
+@pytest.mark.parametrize("law", ["pairs", "phase"])
+def test_kernels_are_the_formula(fused, law, n, d, K):
+    kernel, rng = RBF(0.5 / d, features=law), np.random.default_rng(n + d)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    alpha, G = rng.normal(size=(3, 50, K)), rng.normal(size=(n, K))
+    expected = Reference(np.dtype(np.float64)).features(kernel, 5, 50, d)
+    rows = X.astype(np.float64)
+    for cache_bytes in (0, 1 << 20):
+        found = fused(FLOAT32, cache_bytes).features(kernel, 5, 50, d)
+        assert found._fused
+        assert relative(found.decision(alpha, X, 2), expected.decision(alpha, rows, 2)) < 1e-5
+        assert relative(found.adjoint(G, X, 3, 2), expected.adjoint(G, rows, 3, 2)) < 1e-5
+        assert relative(found.features(1, X, 2), expected.features(1, rows, 2)) < 1e-5
+
+
+def test_a_precision_of_tf32_is_less(fused):
+    rng = np.random.default_rng(0)
+    X, alpha = rng.normal(size=(50, 5)).astype(np.float32), rng.normal(size=(2, 64, 1))
+    expected = Reference(np.dtype(np.float64)).features(RBF(0.1), 5, 64, 5).decision(alpha, X.astype(np.float64))
+    error = relative(fused(FLOAT32, precision="tf32").features(RBF(0.1), 5, 64, 5).decision(alpha, X), expected)
+    assert error < 5e-3
+    assert error > 1e-6 or not CUDA  # the interpreter computes in float32
+    with pytest.raises(ValueError, match="precision='half' is not known"):
+        Gpu(FLOAT32, precision="half")
+
+
+@pytest.mark.parametrize("seed", [0, 2**63 + 5])
+def test_numbers_are_those_of_the_cpu(fused, seed):
+    from s3vm.backends.gpu.random import Random
+
+    for has_triton in (True, False):
+        drawn = Random(Gpu(FLOAT32).device, has_triton)
+        for name in ("uniforms", "normals", "cauchy", "signs"):
+            found = getattr(drawn, name)(seed, Stream.FREQUENCY, range(3, 5), 7, 5).cpu().numpy()
+            expected = [getattr(philox, name)(seed, Stream.FREQUENCY, block, 7, 5) for block in (3, 4)]
+            np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12)
+
+
+def test_kept_frequencies_change_nothing(fused):
+    """Whether none, some or all are kept, and in whatever order they are asked for."""
+    rng = np.random.default_rng(0)
+    X, alpha = rng.normal(size=(40, 3)).astype(np.float32), rng.normal(size=(40, 8, 1))
+    results = []
+    for cache_bytes in (0, 20_000, 1 << 24):
+        features = fused(FLOAT32, cache_bytes).features(RBF(0.4), 3, 8, 3)
+        features.decision(alpha[:5], X)
+        results.append(features.decision(alpha, X))
+        window = features.window(30, 4)
+        part = window.decision(torch.as_tensor(alpha[31:33]), features.ready(Gpu(FLOAT32).put(X)), first_block=1)
+        assert relative(part.cpu().numpy(), features.decision(alpha[31:33], X, first_block=31)) < 1e-6
+    assert relative(results[1], results[0]) < 1e-6
+    assert relative(results[2], results[0]) < 1e-6
+
+
+@pytest.mark.parametrize("as_printed", [True, False])
+def test_a_whole_run_on_the_kernels(fused, as_printed):
+    """Training on interpreted kernels is training on the CPU."""
+    solver = TSG(max_iter=4, span="features", max_features=64, n_features=16, n_reference=10)
+    if as_printed:
+        solver = TSG.as_printed(max_iter=5, n_features=16, batch_size=8)
+    problem = make_problem(RBF(0.7), "exp", "float32")
+    there = last(solver.run(problem, fused(FLOAT32, 1 << 20)))
+    here = last(solver.run(problem, backend("cpu", "float32")))
+    assert all(isinstance(value, float) for value in there.record.values())
+    for found, expected in zip((there.model(), there), (here.model(), here), strict=True):
+        if found is there:
+            np.testing.assert_allclose(found.labelled_scores(), expected.labelled_scores(), atol=1e-4)
+        else:
+            np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-4)
+            np.testing.assert_allclose(found.intercept, expected.intercept, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    X, y = make_moons(400, noise=0.15, random_state=0)
+    some = y.copy()
+    some[40:] = -1
+    return X.astype(np.float32), y, some
+
+
+@pytest.mark.parametrize(
+    "solver", [TSG(max_iter=60), TSG(max_iter=60, max_rows=10), TSG.as_printed(max_iter=40), "frs"]
+)
+def test_models_of_one_backend_predict_on_another(moons, solver):
+    X, _, some = moons
+    settings = {"solver": solver, "random_state": 0, "unlabeled_weight": 1.0}
+    gpu, cpu = (S3VMClassifier(backend=name, **settings).fit(X, some) for name in ("gpu", "cpu"))
+    f, g = gpu.decision_function(X), cpu.decision_function(X)
+    np.testing.assert_allclose(f, g, atol=2e-3)
+    np.testing.assert_allclose(gpu.set_params(backend="cpu").decision_function(X), f, atol=1e-5)
+    np.testing.assert_allclose(cpu.set_params(backend="gpu").decision_function(X), g, atol=1e-5)
+
+
+def test_same_seed_same_bits(moons):
+    X, _, some = moons
+    first, second = (
+        S3VMClassifier(TSG(max_iter=40, max_rows=10), backend="gpu", random_state=3).fit(X, some) for _ in "12"
+    )
+    np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
+def test_rows_may_be_a_tensor(moons, device):
+    X, y, some = moons
+    clf = S3VMClassifier(TSG(max_iter=40), backend="gpu", random_state=0).fit(torch.as_tensor(X, device=device), some)
+    same = S3VMClassifier(TSG(max_iter=40), backend="gpu", random_state=0).fit(X, some)
+    np.testing.assert_allclose(
+        clf.decision_function(torch.as_tensor(X, device=device)), same.decision_function(X), atol=1e-6
+    )
+    assert np.mean(clf.transduction_ == y) > 0.9
+    bad = torch.as_tensor(X, device=device).clone()
+    bad[3, 1] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        clf.fit(bad, some)
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A loss of a user, who has never heard of torch."""
+
+    def value(self, r):
+        return np.maximum(0, 1 - np.abs(r))
+
+    def grad(self, r):
+        return np.where(np.abs(r) < 1, -np.sign(r), 0.0)
+
+
+@dataclass(frozen=True)
+class MyKernel(RBF):
+    def gram(self, X, Z):
+        return np.asarray(RBF(self.gamma).gram(np.asarray(X), np.asarray(Z)))
+
+
+def test_losses_and_kernels_of_a_user(moons):
+    X, _, some = moons
+    solver = TSG(max_iter=30)
+    plain = S3VMClassifier(solver, kernel=RBF(1.0), loss=Hat(), backend="gpu", random_state=0).fit(X, some)
+    own = S3VMClassifier(solver, kernel=MyKernel(1.0), loss=Mine(), backend="gpu", random_state=0).fit(X, some)
+    np.testing.assert_allclose(own.decision_function(X), plain.decision_function(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.2), RBF(0.3, features="phase")])
+def test_gram_and_expansion(kernel):
+    rng = np.random.default_rng(0)
+    X, Z, weights = rng.normal(size=(30, 4)), rng.normal(size=(20, 4)), rng.normal(size=(20, 2))
+    there = Gpu(FLOAT32)
+    gram = there.gram(kernel, there.put(X), there.put(Z)).cpu().numpy()
+    np.testing.assert_allclose(gram, kernel.gram(X, Z), atol=1e-6)
+    np.testing.assert_allclose(there.expansion(kernel, Z, weights, X), kernel.gram(X, Z) @ weights, atol=1e-6)
+
+
+@on_gpu
+def test_recorded_steps_are_the_steps():
+    def step(i, carry, given):
+        return {"x": carry["x"] * given[0][i] + i, "y": (carry["x"].sum(), None)}
+
+    scan, rng = Scan(step), np.random.default_rng(0)
+    for _ in range(4):
+        x, factors = (torch.as_tensor(rng.normal(size=n), device="cuda") for n in (6, 5))
+        found = list(scan({"x": x, "y": None}, (factors, "constant"), 5))
+        expected = list(scanned(step, {"x": x, "y": None}, (factors, "constant"), 5))
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one["x"], other["x"])
+            assert torch.equal(one["y"][0], other["y"][0])
+
+
+def test_too_little_memory_is_said_before(monkeypatch):
+    problem = make_problem(RBF(0.7), "exp", "float32")
+    small = Gpu(FLOAT32, cache_bytes=1 << 40)
+    monkeypatch.setattr(Gpu, "used", lambda self: "at most nothing on the GPU")
+    monkeypatch.setattr(Gpu, "memory", lambda self: 1 << 30)
+    with pytest.raises(MemoryError, match=r"smaller cache_bytes, or backend=.cpu."):
+        check_memory(replace(TSG(), span="features"), problem, small)
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert type(backend("auto")).__name__ == "Cpu"
+    assert type(backend("gpu")).__name__ == "Gpu"
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    assert type(backend("auto")).__name__ == "Cpu"
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ImportError, match=r"s3vm\[gpu\]"):
+        optional("torch_that_is_not_there", "gpu")
+    assert find_spec("torch") is not None
+    assert Exponential().value(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
