@@ -24,11 +24,12 @@ from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
-from s3vm.solvers.base import record
+from s3vm.solvers.base import record, record_unlabelled
+from s3vm.solvers.pull import Point, Pull, Puller, pulled
 from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import grown, labelled_slope, stiffness, unlabelled_slope
+from s3vm.solvers.stochastic import grown, labelled_slope, stiffness
 from s3vm.solvers.supervised import labelled_gram, supervised
-from s3vm.sources import Source, stack
+from s3vm.sources import RemoteSource, Source, stack
 
 if TYPE_CHECKING:
     from s3vm.solvers.tsg import TSG
@@ -100,25 +101,24 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     for t in range(state.iteration, n_iterations):
         gamma = steps.sizes(t, n_iterations, stiff)
         keep = 1 - gamma
-        batch = span.batch(t)
+        cost = grown(solver.ramp, t, n_iterations) * problem.unlabelled_cost / span.batch_size
         r_l = state.scores + state.intercept
-        r_u = batch.to_labelled @ state.dual + batch.to_mean[:, None] * state.lift + state.intercept
-        r_u += span.evaluate(batch, state.span)
         slope_l = labelled_slope(problem, everyone, r_l)
-        slope_u = unlabelled_slope(problem, r_u, grown(solver.ramp, t, n_iterations))
-        moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, balanced)
+        pull = span.pull(t, state, cost)
+        moved = span.move(t, pull, state.span, keep, gamma, slope_l, balanced)
         on_dual = slope_l if solver.exact_labelled else np.zeros_like(slope_l)
         lift = balanced * (on_dual.sum(axis=0) + moved.total)
         mean = keep * state.mean - gamma * (of_labelled @ on_dual + moved.mean - of_reference * lift)
         held = target - mean
-        free = keep * state.intercept - gamma * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * solver.intercept
+        total = slope_l.sum(axis=0) + pull.total
+        free = keep * state.intercept - gamma * total * solver.intercept
         scores = keep * state.scores - gamma * (gram @ on_dual + moved.labelled - of_labelled[:, None] * lift)
         # ||f'||^2 = keep^2 ||f||^2 - gamma <g, keep f + f'>, where g is the centred gradient.
-        at_batch = 2 * keep * (r_u - state.intercept) - gamma * (
-            batch.to_labelled @ on_dual - batch.to_mean[:, None] * lift
-        )
-        dots = _dot(slope_l, keep * state.scores + scores) + _dot(slope_u, at_batch) - gamma * moved.along
-        dots -= balanced * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * (keep * state.mean + mean)
+        at_batch = 2 * keep * pull.along - gamma * (_dot(pull.labelled, on_dual) - pull.mean * lift)
+        dots = _dot(slope_l, keep * state.scores + scores) + at_batch - gamma * moved.along
+        dots -= balanced * total * (keep * state.mean + mean)
+        line = {"step": float(gamma[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, None)
+        record_unlabelled(problem, line, pull.loss / span.batch_size, pull.positive / span.batch_size)
         state = replace(
             state,
             iteration=t + 1,
@@ -129,7 +129,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             mean=mean,
             norm=np.maximum(0, keep**2 * state.norm - gamma * dots),
             intercept=np.where(balanced, held, free),
-            record={"step": float(gamma[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, r_u),
+            record=line,
         )
         yield state
 
@@ -137,15 +137,6 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
 def _dot(a: Array, b: Array) -> Array:
     """The inner product of each column."""
     return np.einsum("ik,ik->k", a, b)
-
-
-class _Batch(NamedTuple):
-    """A batch of unlabelled rows: kernel values with the labelled rows, their mean over R, and the span's functions."""
-
-    to_labelled: Array
-    to_mean: Array
-    psi: Array
-    at: Array | None
 
 
 class _Moved(NamedTuple):
@@ -168,12 +159,12 @@ class _RowSpan:
         rows = source.sample(problem.seed, source.n_rows)
         order = np.argsort(philox.words(problem.seed, Stream.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
         self._rows, self._kernel, self._n_labelled = rows[order], problem.kernel, problem.n_labelled
-        self._batch_size = min(solver.batch_size, source.n_rows)
+        self.batch_size, self._loss = min(solver.batch_size, source.n_rows), problem.unlabelled_loss
         self._n_reference = min(solver.n_reference, source.n_rows)
         self.reference = self._rows[: self._n_reference]
         self.centres = stack([problem.labelled, self._rows])
         n_bytes = self._rows.shape[0] * self.centres.shape[0] * self._rows.dtype.itemsize
-        often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
+        often = solver.iterations(problem) * self.batch_size >= 2 * source.n_rows
         self._gram = problem.kernel.gram(self._rows, self.centres) if often and n_bytes <= GRAM_BYTES else None
         self._seen = self._n_reference
 
@@ -184,28 +175,34 @@ class _RowSpan:
     def start(self, n_columns: int) -> Array:
         return np.zeros((self._rows.shape[0], n_columns), self._rows.dtype)
 
-    def batch(self, t: int) -> _Batch:
-        n_rows = self._rows.shape[0]
-        at = (t * self._batch_size + np.arange(self._batch_size)) % n_rows
-        seen = min(n_rows, max((t + 1) * self._batch_size, self._seen))  # beyond, coefficients are still 0
-        n_l = self._n_labelled
-        if self._gram is not None:
-            gram = self._gram[at, : n_l + seen]
-        else:
-            gram = self._kernel.gram(self._rows[at], self.centres[: n_l + seen])
-        psi = gram[:, n_l:]
-        return _Batch(gram[:, :n_l], psi[:, : self._n_reference].mean(axis=1), psi, at)
+    def _at(self, t: int) -> Array:
+        """Which rows are the batch of iteration t."""
+        return (t * self.batch_size + np.arange(self.batch_size)) % self._rows.shape[0]
 
-    def evaluate(self, batch: _Batch, span: Array) -> Array:
-        return batch.psi @ span[: batch.psi.shape[1]]
+    def _values(self, at: Array, columns: slice | Array) -> Array:
+        """Kernel values of some unlabelled rows with some centres."""
+        if self._gram is not None:
+            return self._gram[at, columns] if isinstance(columns, slice) else self._gram[np.ix_(at, columns)]
+        return self._kernel.gram(self._rows[at], self.centres[columns])
+
+    def pull(self, t: int, state: "_State", cost: Array) -> Pull:
+        seen = min(self._rows.shape[0], max((t + 1) * self.batch_size, self._seen))  # beyond, coefficients are still 0
+        n_l = self._n_labelled
+        gram = self._values(self._at(t), slice(n_l + seen))
+        to_labelled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
+        point = Point(state.dual, state.lift, state.intercept, state.span[:seen], cost, 0, 0)
+        r = to_labelled @ point.dual + to_mean[:, None] * point.lift + point.intercept
+        r += gram[:, n_l:] @ point.span
+        slope, sums = pulled(self._loss, point, r, to_labelled, to_mean)
+        return sums._replace(span=slope)
 
     def move(
-        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+        self, t: int, pull: Pull, span: Array, keep: Array, gamma: Array, slope_l: Array, balanced: Array
     ) -> _Moved:
-        moved = span * keep.astype(span.dtype)
-        moved[batch.at] -= gamma * slope_u
-        along = _dot(slope_u, batch.psi[:, batch.at] @ slope_u)
-        return _Moved(moved, batch.to_labelled.T @ slope_u, batch.to_mean @ slope_u, slope_u.sum(axis=0), along)
+        moved, at = span * keep.astype(span.dtype), self._at(t)
+        moved[at] -= gamma * pull.span
+        along = _dot(pull.span, self._values(at, self._n_labelled + at) @ pull.span)
+        return _Moved(moved, pull.labelled, pull.mean, pull.total, along)
 
 
 class _FeatureSpan:
@@ -222,6 +219,9 @@ class _FeatureSpan:
         self._labelled = np.empty((problem.n_labelled, 0), backend.dtype)
         self._mean = np.empty(0, backend.dtype)
         self._fewest_blocks = 0
+        self.batch_size = solver.batch_size
+        fixed = problem.kernel, problem.seed, self.n_features, self.centres, problem.n_labelled
+        self._puller = Puller(*fixed, problem.unlabelled_loss)
 
     def take_over(self, n_functions: int) -> None:
         """Reckons with features that a run of other settings has left."""
@@ -239,41 +239,39 @@ class _FeatureSpan:
         born = int(np.ceil(self._n_blocks * (_FIRST_SHARE + (1 - _FIRST_SHARE) * grown)))
         return max(born, self._fewest_blocks)
 
-    def batch(self, t: int) -> _Batch:
-        known, wanted = self._mean.size // self.n_features, self._born(t)
-        if wanted > known:
-            blocks = range(known, wanted)
+    def pull(self, t: int, state: "_State", cost: Array) -> Pull:
+        born, known = self._born(t), self._mean.size // self.n_features
+        if born > known:
+            blocks = range(known, born)
             labelled = [self._features.features(block, self._problem.labelled) for block in blocks]
             means = [self._features.features(block, self.reference).mean(axis=0) for block in blocks]
             self._labelled = np.concatenate([self._labelled, *labelled], axis=1)
             self._mean = np.concatenate([self._mean, *means])
-        rows = self._source.batches(self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self._solver.batch_size)
-        psi = np.concatenate([self._features.features(block, rows) for block in range(wanted)], axis=1)
-        gram = self._problem.kernel.gram(rows, self.centres)
-        n_l = self._problem.n_labelled
-        return _Batch(gram[:, :n_l], gram[:, n_l:].mean(axis=1), psi, None)
-
-    def evaluate(self, batch: _Batch, span: Array) -> Array:
-        return batch.psi[:, : len(span)] @ span
+        first = 0 if self._solver.reuse else born - 1
+        point = Point(state.dual, state.lift, state.intercept, state.span, cost, first, born - first)
+        draw = self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self.batch_size
+        if isinstance(self._source, RemoteSource):
+            return self._source.pull(self._puller, *draw, point)
+        return self._puller.pull(self._features, self._source.batches(*draw), point)
 
     def move(
-        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+        self, t: int, pull: Pull, span: Array, keep: Array, gamma: Array, slope_l: Array, balanced: Array
     ) -> _Moved:
-        dtype = span.dtype
-        slope, total = batch.psi.T @ slope_u.astype(dtype), slope_u.sum(axis=0)
-        raw = slope.copy()
+        dtype, n_older = span.dtype, len(self._mean) - len(pull.span)
+        slope, total = pull.span.astype(dtype), pull.total
         if not self._solver.exact_labelled:
-            slope += self._labelled.T @ slope_l.astype(dtype)
+            slope += self._labelled[:, n_older:].T @ slope_l.astype(dtype)
             total = total + slope_l.sum(axis=0)
-        slope -= self._mean[:, None] * (balanced * total).astype(dtype)
+        slope -= self._mean[n_older:, None] * (balanced * total).astype(dtype)
         if self._solver.reuse:
             slope /= dtype.type(len(slope) // self.n_features)
-        else:
-            slope[: -self.n_features] = 0
-        moved = -gamma.astype(dtype) * slope
-        moved[: len(span)] += keep.astype(dtype) * span
-        along = _dot(raw, slope)
-        return _Moved(moved, self._labelled @ slope, self._mean @ slope, np.zeros_like(total), along)
+        moved = np.zeros((len(self._mean), span.shape[1]), dtype)
+        moved[: len(span)] = keep.astype(dtype) * span
+        moved[n_older:] -= gamma.astype(dtype) * slope
+        along = _dot(pull.span, slope)
+        return _Moved(
+            moved, self._labelled[:, n_older:] @ slope, self._mean[n_older:] @ slope, np.zeros_like(total), along
+        )
 
 
 @dataclass(frozen=True, eq=False)

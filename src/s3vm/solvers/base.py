@@ -14,7 +14,18 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows"]
+__all__ = [
+    "Column",
+    "Expansion",
+    "Losses",
+    "Solver",
+    "State",
+    "in_step",
+    "needs",
+    "record",
+    "record_unlabelled",
+    "same_rows",
+]
 
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
@@ -93,11 +104,17 @@ def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_
     if r_u is not None:
         r_u = r_u[:, main]
         loss = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u)
-        line["objective"] += float(np.dot(problem.unlabelled_cost[main], loss))
-        line["unlabelled_loss"] = float(loss.sum() / problem.n_models)
-        if problem.n_models == 1:
-            line["positive_share"] = np.count_nonzero(r_u > 0) / r_u.size
+        record_unlabelled(problem, line, loss, np.count_nonzero(r_u > 0, axis=0) / len(r_u))
     return line
+
+
+def record_unlabelled(problem: Problem, line: dict[str, float], loss: Array, positive: Array) -> None:
+    """Adds to a line of the history, given the mean loss of the unlabelled rows and the share above 0 a column."""
+    loss = loss[: problem.n_models]
+    line["objective"] += float(np.dot(problem.unlabelled_cost[: problem.n_models], loss))
+    line["unlabelled_loss"] = float(loss.sum() / problem.n_models)
+    if problem.n_models == 1:
+        line["positive_share"] = float(positive[0])
 
 
 def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:

@@ -1,0 +1,103 @@
+"""What unlabelled rows do to the function: sums over the rows of a batch, made wherever those rows are.
+
+An anchored step (`s3vm.solvers.anchored`) needs nothing of a batch but these sums. They add up over parts of the batch,
+so that the parts may lie on several machines, which then exchange gradients and never rows.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from s3vm._typing import Array, Rows
+from s3vm.backends import Features
+from s3vm.kernels import Kernel
+from s3vm.losses import UnlabelledLoss
+
+__all__ = ["CHUNK", "Point", "Pull", "Puller", "pulled"]
+
+CHUNK = 1024  # rows whose kernel values with the centres are in memory at once
+
+
+class Point(NamedTuple):
+    """Where the function stands:
+
+    ``f(x) = sum over labelled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
+
+    `cost` is what one row of the batch costs in each column, and `first`, `n_blocks` say which blocks of features the
+    gradient is wanted on.
+    """
+
+    dual: Array
+    lift: Array
+    intercept: Array
+    span: Array
+    cost: Array
+    first: int
+    n_blocks: int
+
+
+class Pull(NamedTuple):
+    """Sums over rows i with ``slope_i = cost u'(f(x_i))``, for each column.
+
+    `span` is ``sum_i slope_i psi(x_i)``; `labelled` and `mean` are the same of the kernel functions of the labelled
+    rows, and of their mean over R. `total` is the sum of the slopes, `along` that of ``slope_i (f(x_i) - intercept)``.
+    For the history: `loss` is the sum of ``u(f(x_i))``, and `positive` the number of rows above 0.
+    """
+
+    span: Array
+    labelled: Array
+    mean: Array
+    total: Array
+    along: Array
+    loss: Array
+    positive: Array
+
+    def plus(self, other: "Pull") -> "Pull":
+        return Pull(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def pulled(loss: UnlabelledLoss, point: Point, r: Array, to_labelled: Array, to_mean: Array) -> tuple[Array, Pull]:
+    """The slopes at rows where f is `r`, and their sums but for `span`, given their kernel values."""
+    slope = point.cost * loss.grad(r)
+    return slope, Pull(
+        span=np.empty((0, r.shape[1])),
+        labelled=to_labelled.T @ slope,
+        mean=to_mean @ slope,
+        total=slope.sum(axis=0),
+        along=np.einsum("ik,ik->k", slope, r - point.intercept),
+        loss=loss.value(r).sum(axis=0),
+        positive=np.count_nonzero(r > 0, axis=0),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Puller:
+    """What stays the same over a run in which the span is random features; it travels to the rows once."""
+
+    kernel: Kernel
+    seed: int
+    n_features: int
+    centres: Rows
+    n_labelled: int
+    loss: UnlabelledLoss
+
+    def pull(self, features: Features, rows: Rows, point: Point) -> Pull:
+        """The sums over these rows, of which there may be none. `features` are those of this kernel and seed."""
+        n_columns = len(point.cost)
+        shapes = [(point.n_blocks * self.n_features,), (self.n_labelled,), (), (), (), (), ()]
+        result = Pull(*(np.zeros((*shape, n_columns)) for shape in shapes))
+        for start in range(0, rows.shape[0], CHUNK):
+            result = result.plus(self._pull(features, rows[start : start + CHUNK], point))
+        return result
+
+    def _pull(self, features: Features, rows: Rows, point: Point) -> Pull:
+        gram = self.kernel.gram(rows, self.centres)
+        to_labelled, to_mean = gram[:, : self.n_labelled], gram[:, self.n_labelled :].mean(axis=1)
+        r = to_labelled @ point.dual + to_mean[:, None] * point.lift + point.intercept
+        blocks = point.span.reshape(-1, self.n_features, r.shape[1])
+        if len(blocks):
+            r += features.decision(blocks, rows)
+        slope, sums = pulled(self.loss, point, r, to_labelled, to_mean)
+        gradient = features.adjoint(slope, rows, point.n_blocks, point.first)
+        return sums._replace(span=gradient.reshape(-1, r.shape[1]))
