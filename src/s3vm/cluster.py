@@ -1,0 +1,315 @@
+"""Rows on a Dask cluster: they stay on their workers, and only sums over them travel.
+
+A worker holds its partitions in an actor, which keeps nothing of the run but what never changes (`Puller`): every call
+brings the coefficients and takes back the sums. A step that a lost worker has broken off can therefore be asked again
+of those that are left, once Dask has made its partitions again.
+"""
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from s3vm import backends, philox
+from s3vm._optional import optional
+from s3vm._typing import Array, Rows
+from s3vm.philox import Stream
+from s3vm.solvers.pull import Point, Pull, Puller
+from s3vm.sources import stack
+
+__all__ = ["ClusterSource", "Engine", "Part", "WorkerLostError", "direct", "finished"]
+
+_LOOK = 0.5  # seconds between two looks at whether workers are still there
+_POLL = 0.02  # seconds between two looks at whether tasks are done
+_NOTICE = 5.0  # seconds in which the scheduler notices that a connection is broken
+_MOST_LOSSES = 3  # in one iteration: rows that end every worker they are on are not carried to the next ones for ever
+
+
+class WorkerLostError(RuntimeError):
+    """A worker of the cluster was lost, and training cannot go on without it."""
+
+
+class _GoneError(Exception):
+    """A worker is no longer part of the cluster."""
+
+
+class Part(NamedTuple):
+    """A partition as training needs it. `moments` are the number, mean and variance of all its entries."""
+
+    unlabelled: Rows
+    labelled: Rows
+    labels: Array
+    moments: tuple[int, float, float]
+
+
+class Engine(NamedTuple):
+    """What backend a worker is to use; ``n_jobs=None`` is as many threads as it has."""
+
+    name: str
+    dtype: str
+    n_jobs: int | None
+    cache_bytes: int
+
+    def start(self) -> backends.Backend:
+        n_jobs = optional("distributed", "dask").get_worker().state.nthreads if self.n_jobs is None else self.n_jobs
+        return backends.backend(self.name, self.dtype, n_jobs, self.cache_bytes)
+
+
+class _Holder:
+    """The partitions of one worker, the unlabelled rows of part i being number ``firsts[i]`` and on of all."""
+
+    def __init__(self, firsts: list[int], parts: list[Part]) -> None:
+        self._firsts, self._parts = firsts, [part.unlabelled for part in parts]
+
+    def begin(self, puller: Puller, n_rows: int, engine: Engine) -> None:
+        backend = engine.start()
+        self._puller, self._n_rows, self._dtype = puller, n_rows, backend.dtype
+        self._features = backend.features(puller.kernel, puller.seed, puller.n_features, puller.centres.shape[1])
+
+    def pull(self, seed: int, stream: Stream, steps: range, size: int, point: Point) -> Pull:
+        at = np.sort(philox.indices(seed, stream, steps, size, self._n_rows).ravel())
+        mine = [
+            part[at[slice(*np.searchsorted(at, [first, first + part.shape[0]]))] - first]
+            for first, part in zip(self._firsts, self._parts, strict=True)
+        ]
+        result = self._puller.pull(self._features, stack(mine), point)
+        return result._replace(span=result.span.astype(self._dtype))
+
+
+class ClusterSource:
+    """The unlabelled rows of partitions that lie on the workers of a cluster, in the order of the partitions.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    parts : futures of `Part`
+    counts : number of unlabelled rows in each
+    n_dims : int
+    variance : float
+        Of all entries of all rows, labelled ones too.
+    engine : Engine
+    patience : float
+        Seconds after which a worker that has not been heard of counts as lost.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        parts: Sequence[Any],
+        counts: Sequence[int],
+        n_dims: int,
+        variance: float,
+        engine: Engine,
+        patience: float,
+    ) -> None:
+        self._client, self._parts, self._engine, self._patience = client, list(parts), engine, patience
+        self._ends = np.cumsum(counts)
+        self.n_rows, self.n_dims, self.variance = int(self._ends[-1]), n_dims, variance
+        self._asked: Puller | None = None
+        self._holders: dict[str, Any] = {}
+
+    def take(self, positions: Array) -> Rows:
+        """The rows of those numbers, brought here."""
+        of_part = np.searchsorted(self._ends, positions, side="right")
+        starts = np.concatenate([[0], self._ends])
+        order = np.argsort(of_part, kind="stable")
+        wanted = [(part, order[of_part[order] == part]) for part in np.unique(of_part)]
+        futures = [
+            self._client.submit(_rows, self._parts[part], positions[at] - starts[part], pure=False)
+            for part, at in wanted
+        ]
+        rows = stack(finished(self._client, futures, self._patience))
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return rows[back]
+
+    def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+        return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
+
+    def sample(self, seed: int, size: int) -> Rows:
+        if self.n_rows <= size:
+            return self.take(np.arange(self.n_rows))
+        return self.batches(seed, Stream.REFERENCE, range(1), size)
+
+    def pull(self, puller: Puller, seed: int, stream: Stream, steps: range, size: int, point: Point) -> Pull:
+        """What `puller` makes of a batch, from the workers that have its rows; a lost one is made up for if it can be.
+
+        Raises
+        ------
+        WorkerLostError
+            If rows went with it that Dask cannot make again, or if it is there but silent.
+        """
+        for _ in range(_MOST_LOSSES):
+            try:
+                self._place(puller)
+                return self._ask((seed, stream, steps, size, point))
+            except _GoneError as gone:
+                self._holders = {}
+                lost = str(gone)
+                warnings.warn(
+                    f"worker {lost} was lost in iteration {steps.start + 1}; going on with the others as soon as they "
+                    "have made its rows again",
+                    stacklevel=2,
+                )
+        raise WorkerLostError(
+            f"{_MOST_LOSSES} workers, the last of them {lost}, were lost in iteration {steps.start + 1}. Perhaps they "
+            "had too little memory, of which their logs would tell: start workers with more, or cut the rows into "
+            "smaller partitions, and call fit again"
+        )
+
+    def close(self) -> None:
+        """Lets go of what the workers hold for this source."""
+        self._holders, self._parts = {}, []
+
+    def _place(self, puller: Puller) -> None:
+        """Has every worker hold its partitions, unless that is so already."""
+        if self._holders and self._asked is puller:
+            return
+        client, actor = self._client, optional("distributed", "dask").Actor
+        finished(client, self._parts, self._patience, gather=False)
+        who_has = client.who_has(self._parts)
+        mine: dict[str, list[int]] = {}
+        for i, part in enumerate(self._parts):
+            if not who_has[part.key]:
+                raise _GoneError("that held a partition")
+            mine.setdefault(min(who_has[part.key]), []).append(i)
+        starts = np.concatenate([[0], self._ends]).tolist()
+        futures = {
+            address: client.submit(
+                _Holder,
+                [starts[i] for i in numbers],
+                [self._parts[i] for i in numbers],
+                actor=True,
+                workers=[address],
+                pure=False,
+            )
+            for address, numbers in mine.items()
+        }
+        watch = _Watch(client, self._patience)
+        while any(future.status == "pending" for future in futures.values()):
+            watch.look(mine)
+            time.sleep(_POLL)
+        self._holders = {address: actor(_Holder, address, future.key) for address, future in futures.items()}
+        self._asked = puller
+        self._call("begin", puller, self.n_rows, self._engine)
+
+    def _ask(self, question: tuple[Any, ...]) -> Pull:
+        first, *others = self._call("pull", *question)
+        result = first._replace(span=first.span.astype(np.float64))
+        for other in others:
+            result = result.plus(other)
+        return result
+
+    def _call(self, method: str, *arguments: Any) -> list[Any]:
+        """What that method of every holder answers, in the order of their rows."""
+        answers, watch = [], _Watch(self._client, self._patience)
+        try:
+            calls = {address: getattr(one, method)(*arguments) for address, one in self._holders.items()}
+            for address, call in calls.items():
+                while True:
+                    try:
+                        answers.append(call.result(timeout=_LOOK))
+                        break
+                    except TimeoutError:
+                        watch.look([address])
+        except (OSError, RuntimeError) as error:
+            # A connection breaks before the scheduler knows why.
+            until = time.monotonic() + _NOTICE
+            while time.monotonic() < until:
+                watch.look(self._holders)
+                time.sleep(_POLL)
+            if isinstance(error, OSError):
+                raise WorkerLostError(f"{error}: call fit again once the cluster is well") from error
+            raise
+        return answers
+
+
+class _Watch:
+    """Looks whether workers are still there, now and then."""
+
+    def __init__(self, client: Any, patience: float) -> None:
+        self._client, self._patience = client, patience
+        self._heard: dict[str, tuple[float, float]] = {}
+        self._last = self._last_any = time.monotonic()
+        self._workers: dict[str, Any] | None = None
+
+    def look(self, addresses: Iterable[str]) -> None:
+        """Raises `_GoneError` if one of these workers has left, `WorkerLostError` if one is silent."""
+        now = time.monotonic()
+        for address in addresses:
+            if address not in self._now():
+                raise _GoneError(address)
+            seen = self._now()[address]["last_seen"]
+            if self._heard.setdefault(address, (seen, now))[0] != seen:
+                self._heard[address] = seen, now
+            if now - self._heard[address][1] > self._patience:
+                raise WorkerLostError(
+                    f"worker {address} has not been heard of for {self._patience:g} seconds: end it, or give a longer "
+                    "patience if it may be busy, and call fit again"
+                )
+
+    def look_for_any(self) -> None:
+        """Raises `WorkerLostError` if there has been no worker at all for a while."""
+        if self._now():
+            self._last_any = time.monotonic()
+        elif time.monotonic() - self._last_any > self._patience:
+            raise WorkerLostError("the cluster has no workers: start some, and call fit again")
+
+    def _now(self) -> dict[str, Any]:
+        """What the scheduler knows of its workers, asked now or a moment ago."""
+        if self._workers is None or time.monotonic() - self._last > _LOOK:
+            if self._client.status not in ("running", "connecting"):
+                raise WorkerLostError(f"the Dask client is {self._client.status}: make a new one, and call fit again")
+            self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            self._last = time.monotonic()
+        return self._workers
+
+
+def finished(client: Any, futures: Sequence[Any], patience: float, gather: bool = True) -> list[Any]:
+    """The results of ordinary tasks, which Dask runs again if a worker is lost; a `WorkerLostError` if it cannot."""
+    watch = _Watch(client, patience)
+    while any(future.status == "pending" for future in futures):
+        watch.look_for_any()
+        time.sleep(_POLL)
+    for future in futures:
+        if future.status == "error":
+            future.result()  # raises what happened
+        if future.status != "finished":
+            raise WorkerLostError(
+                f"a worker was lost, and with it rows that Dask cannot make again ({future.status}): they had been "
+                "sent to the cluster, not made there. Read them on the workers (dask.array.from_zarr, "
+                "dask.dataframe.read_parquet, ...), or start a worker, send them again, and call fit again"
+            )
+    return client.gather(list(futures)) if gather else []
+
+
+@contextmanager
+def direct(client: Any) -> Iterator[None]:
+    """Lets the client talk to workers without the scheduler in between for a while, if it can reach them."""
+    before = client.direct_to_workers
+    client.direct_to_workers = before or _reaches_workers(client)
+    try:
+        yield
+    finally:
+        client.direct_to_workers = before
+
+
+def _reaches_workers(client: Any) -> bool:
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+
+    async def reach() -> bool:
+        try:
+            comm = await optional("distributed", "dask").comm.connect(workers[0], timeout=2, **client.connection_args)
+        except OSError:
+            return False
+        await comm.close()
+        return True
+
+    return bool(workers) and bool(client.sync(reach))
+
+
+def _rows(part: Part, positions: Array) -> Rows:
+    return part.unlabelled[positions]
