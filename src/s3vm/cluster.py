@@ -142,22 +142,19 @@ class ClusterSource:
         WorkerLostError
             If rows went with it that Dask cannot make again, or if it is there but silent.
         """
+        lost = ""
         for _ in range(_MOST_LOSSES):
             try:
                 self._place(puller)
                 return self._ask((seed, stream, steps, size, point))
             except _GoneError as gone:
-                self._holders = {}
-                lost = str(gone)
-                warnings.warn(
-                    f"worker {lost} was lost in iteration {steps.start + 1}; going on with the others as soon as they "
-                    "have made its rows again",
-                    stacklevel=2,
-                )
+                self._holders, lost = {}, f"worker {gone} was lost in iteration {steps.start + 1}"
+                warnings.warn(f"{lost}; the others go on once its rows have been made again", stacklevel=2)
+            except WorkerLostError as error:
+                raise WorkerLostError(f"{lost}: {error}" if lost else str(error)) from error
         raise WorkerLostError(
-            f"{_MOST_LOSSES} workers, the last of them {lost}, were lost in iteration {steps.start + 1}. Perhaps they "
-            "had too little memory, of which their logs would tell: start workers with more, or cut the rows into "
-            "smaller partitions, and call fit again"
+            f"{lost}, the last of {_MOST_LOSSES}. Perhaps they had too little memory, of which their logs would tell: "
+            "start workers with more, or cut the rows into smaller partitions, and call fit again"
         )
 
     def close(self) -> None:
@@ -271,7 +268,8 @@ class _Watch:
 def finished(client: Any, futures: Sequence[Any], patience: float, gather: bool = True) -> list[Any]:
     """The results of ordinary tasks, which Dask runs again if a worker is lost; a `WorkerLostError` if it cannot."""
     watch = _Watch(client, patience)
-    while any(future.status == "pending" for future in futures):
+    # Dask calls what it makes again "lost" meanwhile.
+    while any(future.status in ("pending", "lost") for future in futures):
         watch.look_for_any()
         time.sleep(_POLL)
     for future in futures:
@@ -279,9 +277,9 @@ def finished(client: Any, futures: Sequence[Any], patience: float, gather: bool 
             future.result()  # raises what happened
         if future.status != "finished":
             raise WorkerLostError(
-                f"a worker was lost, and with it rows that Dask cannot make again ({future.status}): they had been "
-                "sent to the cluster, not made there. Read them on the workers (dask.array.from_zarr, "
-                "dask.dataframe.read_parquet, ...), or start a worker, send them again, and call fit again"
+                f"rows went with a worker that Dask cannot make again ({future.status}), since they were sent to the "
+                "cluster and not made there. Read them on the workers (dask.array.from_zarr, "
+                "dask.dataframe.read_parquet, ...), or send them again, and call fit again"
             )
     return client.gather(list(futures)) if gather else []
 
