@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import s3vm
-from s3vm import TSG, S3VMClassifier
+from s3vm import TSG, S3VMClassifier, cluster
 from s3vm.distributed import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
 
 dask = pytest.importorskip("dask", reason='dask is not installed: pip install "s3vm[dask]"')
@@ -32,7 +32,7 @@ PLAIN = {"solver": SMALL, "unlabeled_weight": 1.0, "probability": False, "random
 @pytest.fixture(scope="module")
 def client():
     settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 60}
-    with distributed.LocalCluster(n_workers=2, **settings) as cluster, distributed.Client(cluster) as client:
+    with distributed.LocalCluster(n_workers=2, **settings) as two, distributed.Client(two) as client:
         yield client
 
 
@@ -81,6 +81,12 @@ def assert_same_model(one, other):
 )
 def test_the_model_is_that_of_one_process(client, rows, alone, sizes):
     X, y = (da.from_array(part, chunks=(sizes, *part.shape[1:])) for part in rows)
+    assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
+
+
+def test_workers_ask_each_other(client, rows, alone, monkeypatch):
+    monkeypatch.setattr(cluster, "_FAN_OUT", 1)
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
 
 
@@ -151,7 +157,9 @@ class Ending:
             os.kill(self.pid, self._sent)
 
 
-def test_a_killed_worker_is_made_up_for(both, rows, alone):
+@pytest.mark.parametrize("fan_out", [4, 1], ids=["the client asks it", "a worker asks it"])
+def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out):
+    monkeypatch.setattr(cluster, "_FAN_OUT", fan_out)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGKILL)
     with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others go on"):

@@ -8,7 +8,7 @@ of those that are left, once Dask has made its partitions again.
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = ["ClusterSource", "Engine", "Part", "WorkerLostError", "direct", "fini
 _LOOK = 0.5  # seconds between two looks at whether workers are still there
 _POLL = 0.02  # seconds between two looks at whether tasks are done
 _NOTICE = 5.0  # seconds in which the scheduler notices that a connection is broken
+_FAN_OUT = 4  # workers that the client, or a worker, asks itself; these ask the others, so that no sum is a bottleneck
 _MOST_LOSSES = 3  # in one iteration: rows that end every worker they are on are not carried to the next ones for ever
 
 
@@ -59,24 +60,44 @@ class Engine(NamedTuple):
 
 
 class _Holder:
-    """The partitions of one worker, the unlabelled rows of part i being number ``firsts[i]`` and on of all."""
+    """The partitions of one worker, the unlabelled rows of part i being number ``firsts[i]`` and on of all.
+
+    It asks the holders `behind` it, too, and answers for all of them.
+    """
 
     def __init__(self, firsts: list[int], parts: list[Part]) -> None:
         self._firsts, self._parts = firsts, [part.unlabelled for part in parts]
+        self._stopped = False
 
-    def begin(self, puller: Puller, n_rows: int, engine: Engine) -> None:
+    def begin(self, puller: Puller, n_rows: int, engine: Engine, behind: list[Any]) -> None:
         backend = engine.start()
+        self._behind = behind
         self._puller, self._n_rows, self._dtype = puller, n_rows, backend.dtype
         self._features = backend.features(puller.kernel, puller.seed, puller.n_features, puller.centres.shape[1])
 
     def pull(self, seed: int, stream: Stream, steps: range, size: int, point: Point) -> Pull:
+        calls = [other.pull(seed, stream, steps, size, point) for other in self._behind]
         at = np.sort(philox.indices(seed, stream, steps, size, self._n_rows).ravel())
         mine = [
             part[at[slice(*np.searchsorted(at, [first, first + part.shape[0]]))] - first]
             for first, part in zip(self._firsts, self._parts, strict=True)
         ]
         result = self._puller.pull(self._features, stack(mine), point)
+        for call in calls:
+            result = result.plus(self._answer(call))
         return result._replace(span=result.span.astype(self._dtype))
+
+    def _answer(self, call: Any) -> Pull:
+        while not self._stopped:
+            try:
+                return call.result(timeout=_LOOK)
+            except TimeoutError:
+                continue
+        raise RuntimeError("stopped")
+
+    async def stop(self) -> None:
+        """Waits no longer for others: this runs beside a `pull` that does, and keeps the worker from its next one."""
+        self._stopped = True
 
 
 class ClusterSource:
@@ -110,6 +131,7 @@ class ClusterSource:
         self.n_rows, self.n_dims, self.variance = int(self._ends[-1]), n_dims, variance
         self._asked: Puller | None = None
         self._holders: dict[str, Any] = {}
+        self._futures: dict[str, Any] = {}  # of the holders, which last as long as these
 
     def take(self, positions: Array) -> Rows:
         """The rows of those numbers, brought here."""
@@ -148,7 +170,8 @@ class ClusterSource:
                 self._place(puller)
                 return self._ask((seed, stream, steps, size, point))
             except _GoneError as gone:
-                self._holders, lost = {}, f"worker {gone} was lost in iteration {steps.start + 1}"
+                lost = f"worker {gone} was lost in iteration {steps.start + 1}"
+                self._let_go()
                 warnings.warn(f"{lost}; the others go on once its rows have been made again", stacklevel=2)
             except WorkerLostError as error:
                 raise WorkerLostError(f"{lost}: {error}" if lost else str(error)) from error
@@ -159,7 +182,14 @@ class ClusterSource:
 
     def close(self) -> None:
         """Lets go of what the workers hold for this source."""
-        self._holders, self._parts = {}, []
+        self._let_go()
+        self._parts = []
+
+    def _let_go(self) -> None:
+        for one in self._holders.values():
+            with suppress(RuntimeError):  # a lost one
+                one.stop()
+        self._holders, self._futures = {}, {}
 
     def _place(self, puller: Puller) -> None:
         """Has every worker hold its partitions, unless that is so already."""
@@ -174,7 +204,7 @@ class ClusterSource:
                 raise _GoneError("that held a partition")
             mine.setdefault(min(who_has[part.key]), []).append(i)
         starts = np.concatenate([[0], self._ends]).tolist()
-        futures = {
+        self._futures = {
             address: client.submit(
                 _Holder,
                 [starts[i] for i in numbers],
@@ -186,37 +216,42 @@ class ClusterSource:
             for address, numbers in mine.items()
         }
         watch = _Watch(client, self._patience)
-        while any(future.status == "pending" for future in futures.values()):
+        while any(future.status == "pending" for future in self._futures.values()):
             watch.look(mine)
             time.sleep(_POLL)
-        self._holders = {address: actor(_Holder, address, future.key) for address, future in futures.items()}
+        self._holders = {address: actor(_Holder, address, future.key) for address, future in self._futures.items()}
         self._asked = puller
-        self._call("begin", puller, self.n_rows, self._engine)
+        everyone = list(self._holders.values())
+        behind = [everyone[_FAN_OUT * (i + 1) : _FAN_OUT * (i + 2)] for i in range(len(everyone))]
+        self._call("begin", [(puller, self.n_rows, self._engine, some) for some in behind])
 
     def _ask(self, question: tuple[Any, ...]) -> Pull:
-        first, *others = self._call("pull", *question)
+        first, *others = self._call("pull", [question] * min(_FAN_OUT, len(self._holders)))
         result = first._replace(span=first.span.astype(np.float64))
         for other in others:
             result = result.plus(other)
         return result
 
-    def _call(self, method: str, *arguments: Any) -> list[Any]:
-        """What that method of every holder answers, in the order of their rows."""
+    def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
+        """What that method of the first holders answers, in the order of their rows."""
         answers, watch = [], _Watch(self._client, self._patience)
         try:
-            calls = {address: getattr(one, method)(*arguments) for address, one in self._holders.items()}
-            for address, call in calls.items():
+            calls = [getattr(one, method)(*each) for one, each in zip(self._holders.values(), arguments, strict=False)]
+            for call in calls:
                 while True:
                     try:
                         answers.append(call.result(timeout=_LOOK))
                         break
                     except TimeoutError:
-                        watch.look([address])
-        except (OSError, RuntimeError) as error:
-            # A connection breaks before the scheduler knows why.
+                        watch.look(self._holders)
+        except (KeyError, OSError, RuntimeError) as error:
+            # A connection breaks before the scheduler knows why. A worker may be back already, without its holder.
             until = time.monotonic() + _NOTICE
             while time.monotonic() < until:
                 watch.look(self._holders)
+                for address, future in self._futures.items():
+                    if future.status != "finished":
+                        raise _GoneError(address) from error
                 time.sleep(_POLL)
             if isinstance(error, OSError):
                 raise WorkerLostError(f"{error}: call fit again once the cluster is well") from error
