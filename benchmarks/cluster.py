@@ -10,10 +10,11 @@ beside, their sum says more than the clock.
 
 The model of the time of an iteration has four constants, which are measured first, each on its own:
 
-    seconds = round + N message + batch / (N threads) row
+    seconds = round + hops message + batch / (N threads) row
 
 round     what the client does between two batches, and the way to a worker and back
-message   one worker's share of sending coefficients and adding up gradients
+message   sending coefficients to one worker and adding up its gradients; `hops` is how many follow each other: N of up
+          to 4 workers, and 4 more whenever the workers grow by another power of 4, since workers ask each other
 row       what a worker does with a row of the batch, on one thread
 
 and `load` is what a row costs once, before the first iteration.
@@ -30,6 +31,7 @@ from distributed import Client, LocalCluster
 
 from s3vm import TSG
 from s3vm.backends import backend
+from s3vm.cluster import FAN_OUT
 from s3vm.distributed import DaskS3VMClassifier, _prepared
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential
@@ -110,10 +112,18 @@ def on_a_worker(client, measure, *arguments):
     return client.submit(measure, *arguments, pure=False).result()
 
 
+def hops(n_workers):
+    """How many messages follow each other: all at the client, or 4 in each storey of the tree of workers."""
+    n_storeys, room = 1, FAN_OUT
+    while room < n_workers:
+        n_storeys += 1
+        room += FAN_OUT**n_storeys
+    return n_workers if n_storeys == 1 else FAN_OUT * n_storeys
+
+
 def predicted(constants, n_workers, batch_size, n_threads=1):
-    return (
-        constants["round"] + n_workers * constants["message"] + batch_size / (n_workers * n_threads) * constants["row"]
-    )
+    messages = hops(n_workers) * constants["message"]
+    return constants["round"] + messages + batch_size / (n_workers * n_threads) * constants["row"]
 
 
 def main():
@@ -182,20 +192,15 @@ def main():
     ]
     common.report(f"Constants; load {1e6 * load:.2f} us a row", named, options.json)
     future = []
-    for n_rows in (10**8, 10**9):
-        for n_workers in (2, 16, 128):
-            passes = n_rows / 65536 * predicted(of_columns[12], n_workers, 65536, 8)
-            default = 1000 * predicted(of_columns[12], n_workers, 4096, 8)
-            loading = load * n_rows / (n_workers * 8)
-            future.append(
-                {
-                    "rows": f"{n_rows:.0e}",
-                    "workers of 8 threads": n_workers,
-                    "load, s": loading,
-                    "default (1000 x 4096 rows), s": default,
-                    "one pass (batches of 65536), s": passes,
-                }
-            )
+    for n_workers in (1, 2, 4, 16, 64, 256):
+        line = {"workers of 8 threads": n_workers}
+        for n_columns, constants in of_columns.items():
+            default = 1000 * predicted(constants, n_workers, 4096, 8)
+            line[f"{n_columns} columns: 1000 batches of 4096, s"] = default
+            for n_rows in (10**8, 10**9):
+                one_pass = n_rows / 65536 * predicted(constants, n_workers, 65536, 8)
+                line[f"{n_columns}: one pass over {n_rows:.0e} rows, s"] = one_pass
+        future.append(line | {"load 1e9 rows, s": load * 10**9 / (8 * n_workers)})
     common.report("What the model says of more rows", future, options.json)
 
 

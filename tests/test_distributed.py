@@ -85,7 +85,7 @@ def test_the_model_is_that_of_one_process(client, rows, alone, sizes):
 
 
 def test_workers_ask_each_other(client, rows, alone, monkeypatch):
-    monkeypatch.setattr(cluster, "_FAN_OUT", 1)
+    monkeypatch.setattr(cluster, "FAN_OUT", 1)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
 
@@ -105,6 +105,16 @@ def test_weight_probabilities_and_classes(client, rows, gamma, weight):
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(result.compute(), expected, atol=1e-4)
         np.testing.assert_allclose(getattr(many, method)(X), expected, atol=1e-4)
+
+
+def test_partitions_stay_unless_a_worker_has_too_many():
+    a, b, c = ("a",), ("b",), ("c",)
+    two = {"a": 1, "b": 1}
+    assert cluster.shared_out([5, 5, 5, 5], [a, b, b, a], two) == {"a": [0, 3], "b": [1, 2]}
+    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, b], two) == {"a": [0, 1], "b": [2, 3]}
+    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, a], {"a": 3, "b": 1}) == {"a": [0, 1, 2], "b": [3]}
+    assert cluster.shared_out([9], [b], two) == {"b": [0]}
+    assert cluster.shared_out([5, 5], [("b", "a"), c], two) == {"a": [0], "b": [1]}
 
 
 def test_few_rows_are_trained_on_their_own_kernel_functions(client, rows):
@@ -159,7 +169,7 @@ class Ending:
 
 @pytest.mark.parametrize("fan_out", [4, 1], ids=["the client asks it", "a worker asks it"])
 def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out):
-    monkeypatch.setattr(cluster, "_FAN_OUT", fan_out)
+    monkeypatch.setattr(cluster, "FAN_OUT", fan_out)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGKILL)
     with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others go on"):

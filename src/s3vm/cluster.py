@@ -20,12 +20,13 @@ from s3vm.philox import Stream
 from s3vm.solvers.pull import Point, Pull, Puller
 from s3vm.sources import stack
 
-__all__ = ["ClusterSource", "Engine", "Part", "WorkerLostError", "direct", "finished"]
+__all__ = ["FAN_OUT", "ClusterSource", "Engine", "Part", "WorkerLostError", "direct", "finished", "shared_out"]
 
 _LOOK = 0.5  # seconds between two looks at whether workers are still there
 _POLL = 0.02  # seconds between two looks at whether tasks are done
 _NOTICE = 5.0  # seconds in which the scheduler notices that a connection is broken
-_FAN_OUT = 4  # workers that the client, or a worker, asks itself; these ask the others, so that no sum is a bottleneck
+FAN_OUT = 4  # workers that the client, or a worker, asks itself; these ask the others, so that no sum is a bottleneck
+_UNEVEN = 1.1  # times its share of the rows is what a worker may hold
 _MOST_LOSSES = 3  # in one iteration: rows that end every worker they are on are not carried to the next ones for ever
 
 
@@ -198,11 +199,9 @@ class ClusterSource:
         client, actor = self._client, optional("distributed", "dask").Actor
         finished(client, self._parts, self._patience, gather=False)
         who_has = client.who_has(self._parts)
-        mine: dict[str, list[int]] = {}
-        for i, part in enumerate(self._parts):
-            if not who_has[part.key]:
-                raise _GoneError("that held a partition")
-            mine.setdefault(min(who_has[part.key]), []).append(i)
+        threads = {name: one["nthreads"] for name, one in client.scheduler_info(n_workers=-1)["workers"].items()}
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        mine = shared_out(sizes, [who_has.get(part.key, ()) for part in self._parts], threads)
         starts = np.concatenate([[0], self._ends]).tolist()
         self._futures = {
             address: client.submit(
@@ -222,11 +221,11 @@ class ClusterSource:
         self._holders = {address: actor(_Holder, address, future.key) for address, future in self._futures.items()}
         self._asked = puller
         everyone = list(self._holders.values())
-        behind = [everyone[_FAN_OUT * (i + 1) : _FAN_OUT * (i + 2)] for i in range(len(everyone))]
+        behind = [everyone[FAN_OUT * (i + 1) : FAN_OUT * (i + 2)] for i in range(len(everyone))]
         self._call("begin", [(puller, self.n_rows, self._engine, some) for some in behind])
 
     def _ask(self, question: tuple[Any, ...]) -> Pull:
-        first, *others = self._call("pull", [question] * min(_FAN_OUT, len(self._holders)))
+        first, *others = self._call("pull", [question] * min(FAN_OUT, len(self._holders)))
         result = first._replace(span=first.span.astype(np.float64))
         for other in others:
             result = result.plus(other)
@@ -257,6 +256,33 @@ class ClusterSource:
                 raise WorkerLostError(f"{error}: call fit again once the cluster is well") from error
             raise
         return answers
+
+
+def shared_out(sizes: Sequence[int], owners: Sequence[Iterable[str]], threads: dict[str, int]) -> dict[str, list[int]]:
+    """Which partitions each worker is to hold: those it has, unless that is much more than its share.
+
+    A batch takes as long as the worker with the most of it, so a partition too many is moved, once, to where the least
+    is. Workers that have nothing to do are not in the result.
+    """
+    if not threads:
+        raise _GoneError("that held a partition")
+    fair = _UNEVEN * sum(sizes) / sum(threads.values())
+    held, rows = dict[str, list[int]](), dict.fromkeys(sorted(threads), 0)
+
+    def give(i: int, address: str) -> None:
+        held.setdefault(address, []).append(i)
+        rows[address] += sizes[i]
+
+    left = []
+    for i, those in enumerate(owners):
+        able = [name for name in sorted(those) if name in rows and rows[name] + sizes[i] <= fair * threads[name]]
+        if able:
+            give(i, able[0])
+        else:
+            left.append(i)
+    for i in sorted(left, key=lambda i: -sizes[i]):
+        give(i, min(rows, key=lambda name: ((rows[name] + sizes[i]) / threads[name], name not in owners[i])))
+    return {address: sorted(numbers) for address, numbers in sorted(held.items(), key=lambda item: min(item[1]))}
 
 
 class _Watch:
