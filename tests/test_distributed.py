@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -229,6 +231,16 @@ def test_what_is_wrong_is_said(client, rows):
         clf.fit(X, da.where(y == 0, -1, y))
     with pytest.raises(ValueError, match=r"takes 4 columns"):
         clf.fit(X, y).predict(X[:, :3])
+
+
+def test_the_page_runs(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    names = {"SMALL": SMALL}
+    exec(code.replace("DaskS3VMClassifier(", "DaskS3VMClassifier(SMALL, "), names)
+    assert names["labels"].compute().shape == (100_000,)
+    assert Path("model.s3vm").exists()
 
 
 def test_batches_are_large_unless_told_otherwise():
