@@ -169,9 +169,14 @@ class Ending:
             os.kill(self.pid, self._sent)
 
 
-@pytest.mark.parametrize("fan_out", [4, 1], ids=["the client asks it", "a worker asks it"])
-def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out):
+@pytest.mark.parametrize(
+    ("fan_out", "reaches"),
+    [(4, True), (1, True), (4, False)],
+    ids=["the client asks it", "a worker asks it", "the client asks it through the scheduler"],
+)
+def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out, reaches):
     monkeypatch.setattr(cluster, "FAN_OUT", fan_out)
+    monkeypatch.setattr(cluster, "_reaches_workers", lambda client: reaches)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGKILL)
     with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others go on"):

@@ -266,7 +266,7 @@ def _is_dask(X: Any) -> bool:
 def _partitions(X: Any) -> list[Any]:
     """The rows of X in pieces: delayed blocks of a dask collection, or all of an array."""
     if not _is_dask(X):
-        return [X]
+        return [X if hasattr(X, "shape") else np.asarray(X)]
     if getattr(X, "numblocks", (0, 1))[1:] not in ((), (1,)):
         X = X.rechunk({1: -1})
     return list(np.ravel(X.to_delayed()))
@@ -275,7 +275,7 @@ def _partitions(X: Any) -> list[Any]:
 def _blocks(X: Any, y: Any) -> list[tuple[Any, Any]]:
     """The rows of X in pieces, each with its labels."""
     if not _is_dask(X):
-        return [(X, y)]
+        return [(block, y) for block in _partitions(X)]
     if not _is_dask(y):
         y = as_column(y)
         lengths = _lengths(X)
