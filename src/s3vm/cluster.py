@@ -8,7 +8,9 @@ of those that are left, once Dask has made its partitions again.
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from s3vm import backends, philox
 from s3vm._optional import optional
 from s3vm._typing import Array, Rows
+from s3vm.backends import Features
 from s3vm.philox import Stream
 from s3vm.solvers.pull import Point, Pull, Puller
 from s3vm.sources import stack
@@ -55,9 +58,13 @@ class Engine(NamedTuple):
     n_jobs: int | None
     cache_bytes: int
 
-    def start(self) -> backends.Backend:
+    def features(self, puller: Puller) -> list[Features]:
+        """The features, once for each thread."""
         n_jobs = optional("distributed", "dask").get_worker().state.nthreads if self.n_jobs is None else self.n_jobs
-        return backends.backend(self.name, self.dtype, n_jobs, self.cache_bytes)
+        n_threads = backends.backend(self.name, self.dtype, n_jobs).n_threads
+        one = backends.backend(self.name, self.dtype, 1, self.cache_bytes // n_threads)
+        law = puller.kernel, puller.seed, puller.n_features, puller.centres.shape[1]
+        return [one.features(*law) for _ in range(n_threads)]
 
 
 class _Holder:
@@ -71,10 +78,9 @@ class _Holder:
         self._stopped = False
 
     def begin(self, puller: Puller, n_rows: int, engine: Engine, behind: list[Any]) -> None:
-        backend = engine.start()
-        self._behind = behind
-        self._puller, self._n_rows, self._dtype = puller, n_rows, backend.dtype
-        self._features = backend.features(puller.kernel, puller.seed, puller.n_features, puller.centres.shape[1])
+        self._puller, self._n_rows, self._dtype, self._behind = puller, n_rows, engine.dtype, behind
+        self._features = engine.features(puller)
+        self._threads = ThreadPoolExecutor(len(self._features))
 
     def pull(self, seed: int, stream: Stream, steps: range, size: int, point: Point) -> Pull:
         calls = [other.pull(seed, stream, steps, size, point) for other in self._behind]
@@ -83,10 +89,19 @@ class _Holder:
             part[at[slice(*np.searchsorted(at, [first, first + part.shape[0]]))] - first]
             for first, part in zip(self._firsts, self._parts, strict=True)
         ]
-        result = self._puller.pull(self._features, stack(mine), point)
+        result = self._shared(stack(mine), point)
         for call in calls:
             result = result.plus(self._answer(call))
         return result._replace(span=result.span.astype(self._dtype))
+
+    def _shared(self, rows: Rows, point: Point) -> Pull:
+        """The sums over the rows, which the threads share."""
+        bounds = np.linspace(0, rows.shape[0], len(self._features) + 1).astype(int)
+        shares = [rows[start:stop] for start, stop in pairwise(bounds)]
+        first, *others = self._threads.map(self._puller.pull, self._features, shares, repeat(point))
+        for other in others:
+            first = first.plus(other)
+        return first
 
     def _answer(self, call: Any) -> Pull:
         while not self._stopped:
