@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from s3vm.distributed import DaskS3VMClassifier
     from s3vm.estimators import S3VMClassifier
     from s3vm.files import ModelFormatError, load, save
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -21,6 +22,7 @@ __all__ = [
     "RBF",
     "TSG",
     "Constant",
+    "DaskS3VMClassifier",
     "Decaying",
     "Exponential",
     "HalvingSearchCV",
@@ -47,6 +49,7 @@ __all__ = [
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
+    "distributed": ["DaskS3VMClassifier"],
     "estimators": ["S3VMClassifier"],
     "files": ["ModelFormatError", "load", "save"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],

@@ -27,17 +27,17 @@ from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
-from s3vm.sources import ArraySource
+from s3vm.sources import ArraySource, Source
 from s3vm.training import Progress, train
 
-__all__ = ["S3VMClassifier", "positive"]
+__all__ = ["SAMPLE", "S3VMClassifier", "has_probability", "positive"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FEW_LABELS_WEIGHTS = (0.1,)
 _FOLDS = 5
 _CHUNK = 1 << 16
 _KEPT = 100
-_SAMPLE = 10_000
+SAMPLE = 10_000  # unlabelled rows that the median distance is taken of
 _LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
@@ -234,8 +234,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._learn(self._seen().without(rows), self._before())
 
-    def _learn(self, seen: Seen, before: _Start | None, expected: Any = None) -> "S3VMClassifier":
-        """Trains on all rows `seen`, going on from what was `before`."""
+    def _learn(
+        self, seen: Seen, before: _Start | None, expected: Any = None, source: Source | None = None
+    ) -> "S3VMClassifier":
+        """Trains on all rows `seen`, going on from what was `before`. With a `source`, all of `seen` are labelled."""
         chosen = solver(self.solver)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
         X, y, weight = seen
@@ -256,7 +258,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 f"training goes on with the same classes only, {self.classes_.tolist()}, and these are "
                 f"{classes.tolist()}; set warm_start=False, or call fit with all rows, to start afresh"
             )
-        if len(unlabelled) == 0:
+        if source is None and len(unlabelled):
+            source = ArraySource(X, unlabelled, self.dtype)
+        if source is None:
             warnings.warn(
                 "no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with "
                 + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
@@ -264,15 +268,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             )
         factor = class_factors(self.class_weight, classes, codes)
         rows, codes, weight_l = distinct_rows(host(ArraySource(X, at, self.dtype).take(slice(None))), codes, weight[at])
-        source = ArraySource(X, unlabelled, self.dtype) if len(unlabelled) else None
         if before is None:
             seed = _seed(self.random_state)
-            resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed)
+            resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed, source)
             C, fitted_kernel = self._cost_and_kernel(resolved, rows, codes, weight_l * factor[codes], seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
-        weights = self._weights(len(codes), len(unlabelled))
+        weights = self._weights(len(codes), source.n_rows if source is not None else 0)
         if self.unlabeled_weight == "auto" and source is not None:
             check_labelled(len(codes))  # the supervised solution is one of the choices
         left_out = self._left_out(codes, before.n_folds if before and not chosen.takes_rows else _FOLDS, seed)
@@ -334,13 +337,15 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         start = weights.index(safety.weight) * n_groups * n_outputs
         return model.columns(slice(start, start + n_outputs)), held_out[safety.weight], safety
 
-    def _kernel(self, X: Any, row_weight: Array, rows: Any, unlabelled: Array, seed: int) -> Kernel:
+    def _kernel(
+        self, X: Any, row_weight: Array, rows: Any, unlabelled: Array, seed: int, source: Source | None
+    ) -> Kernel:
         """The kernel with a width that fits the rows."""
         chosen = kernel(self.kernel, self.gamma)
         if chosen.gamma != "median":
             return chosen.resolve(X, row_weight, seed)
-        if len(unlabelled) > _SAMPLE:
-            unlabelled = unlabelled[philox.indices(seed, Stream.REFERENCE, range(2, 3), _SAMPLE, len(unlabelled))[0]]
+        if len(unlabelled) > SAMPLE:
+            unlabelled = unlabelled[philox.indices(seed, Stream.REFERENCE, range(2, 3), SAMPLE, len(unlabelled))[0]]
         return chosen.resolve(
             ArraySource(X, unlabelled, X.dtype).take(slice(None)) if len(unlabelled) else rows, seed=seed
         )
@@ -380,7 +385,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return nothing
         return np.hstack([nothing, folds[:, None] == np.arange(folds.max() + 1)])
 
-    def _warn_of_collapse(self, source: ArraySource | None, codes: Array, weight: Array) -> None:
+    def _warn_of_collapse(self, source: Source | None, codes: Array, weight: Array) -> None:
         """Says so if a class that a fair share of the labelled rows has is hardly predicted at all."""
         if source is None or source.n_rows < 50:
             return
@@ -459,7 +464,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         scores = self._scores(X)
         return self.classes_[winners(scores)]
 
-    @available_if(lambda self: _has_probability(self))
+    @available_if(lambda self: has_probability(self))
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class for each row.
 
@@ -564,7 +569,7 @@ def _takes_rows(estimator: S3VMClassifier) -> bool:
     return True
 
 
-def _has_probability(estimator: S3VMClassifier) -> bool:
+def has_probability(estimator: S3VMClassifier) -> bool:
     if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
         raise AttributeError("predict_proba needs probability=True when the model is fitted")
     return True

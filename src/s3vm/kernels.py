@@ -32,7 +32,7 @@ from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor, namespace
 from s3vm.philox import Stream
 
-__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
+__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel", "variance_of"]
 
 Gamma = float | Literal["scale", "median"]
 
@@ -106,13 +106,17 @@ class Kernel(ABC):
     def resolve(self, X: Any, row_weight: Array | None = None, seed: int = 0) -> "Kernel":
         """This kernel with `gamma` as a number that fits the rows `X`, each counted `row_weight` times."""
         if self.gamma == "scale":
-            variance = _variance(X, row_weight)
-            width = self._scale(X.shape[1], variance) if variance > 0 else 1.0
-        elif self.gamma == "median":
+            return self.for_variance(X.shape[1], variance_of(X, row_weight))
+        if self.gamma == "median":
             pair = philox.indices(seed, Stream.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
-            width = self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0
-        else:
-            return self
+            return self._of_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
+        return self
+
+    def for_variance(self, n_dims: int, variance: float) -> "Kernel":
+        """This kernel with the width ``"scale"`` of rows whose entries have that variance."""
+        return self._of_width(self._scale(n_dims, variance) if variance > 0 else 1.0)
+
+    def _of_width(self, width: float) -> "Kernel":
         if not np.isfinite(width):
             raise ValueError("the rows of X are so close together that no kernel width fits them; scale the features")
         # Rounded, so that the order in which rows were summed does not show.
@@ -327,7 +331,7 @@ def _dense(X: Any) -> Array:
     return np.asarray(X.toarray() if sparse.issparse(X) else host(X), dtype=np.float64)
 
 
-def _variance(X: Any, row_weight: Array | None, chunk: int = 8192) -> float:
+def variance_of(X: Any, row_weight: Array | None = None, chunk: int = 8192) -> float:
     """The variance of all entries of X, row i counted `row_weight[i]` times, in float64 and without a copy of X.
 
     Two sweeps, the mean first: one sweep of squares would lose the variance of columns far from zero.

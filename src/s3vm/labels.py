@@ -8,7 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from s3vm._typing import Array
 
-__all__ = ["as_column", "split_labels"]
+__all__ = ["as_column", "checked_labels", "is_labelled", "split_labels"]
 
 
 def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
@@ -19,30 +19,39 @@ def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
     one kind; a ValueError says what is wrong with them and what to do.
     """
     y = as_column(y)
+    labelled = is_labelled(y, unlabeled)
+    return labelled, checked_labels(y[labelled], unlabeled, some_unlabelled=not labelled.all())
+
+
+def is_labelled(y: Array, unlabeled: Any) -> Array:
+    """Which rows carry a label."""
     missing = _missing(y)
     if unlabeled is None:
-        labelled = ~missing
-    elif missing.any():
+        return ~missing
+    if missing.any():
         raise ValueError(
             f"Input y contains NaN or None ({missing.sum()} times): set unlabeled=None if they mean unlabelled, "
             f"or mark unlabelled rows with {unlabeled!r}"
         )
-    else:
-        labelled = ~_equal(y, unlabeled)
-    if not labelled.any():
+    return ~_equal(y, unlabeled)
+
+
+def checked_labels(labels: Array, unlabeled: Any, some_unlabelled: bool) -> Array:
+    """The labels of the labelled rows as numbers or text; a ValueError unless they can be classes."""
+    if len(labels) == 0:
         raise ValueError(
             f"no labelled rows: every label is {'missing' if unlabeled is None else repr(unlabeled)}. "
             "Give at least one labelled row of each class"
         )
-    labels = _of_one_kind(y[labelled])
+    labels = _of_one_kind(labels)
     check_classification_targets(labels)
-    if unlabeled == -1 and not labelled.all() and np.all(_equal(labels, 1)):
+    if unlabeled == -1 and some_unlabelled and np.all(_equal(labels, 1)):
         raise ValueError(
             "y holds only -1 and 1, which is ambiguous: with unlabeled=-1 the rows marked -1 count as unlabelled and "
             "one class is left. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None and mark "
             "unlabelled rows with NaN"
         )
-    return labelled, labels
+    return labels
 
 
 def as_column(y: Any) -> Array:

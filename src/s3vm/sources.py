@@ -1,6 +1,6 @@
 """Where rows come from. A source yields batches and knows nothing of models."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -10,7 +10,10 @@ from s3vm._typing import Array, Rows
 from s3vm.arrays import cast, is_tensor, namespace
 from s3vm.philox import Stream
 
-__all__ = ["ArraySource", "Source", "as_rows", "row_bytes", "stack"]
+if TYPE_CHECKING:
+    from s3vm.solvers.pull import Point, Pull, Puller
+
+__all__ = ["ArraySource", "RemoteSource", "Source", "as_rows", "row_bytes", "stack"]
 
 
 class Source(Protocol):
@@ -28,6 +31,15 @@ class Source(Protocol):
 
     def sample(self, seed: int, size: int) -> Rows:
         """A fixed sample that stands for all rows: `size` of them, or every row if there are no more."""
+        ...
+
+
+@runtime_checkable
+class RemoteSource(Source, Protocol):
+    """A source whose rows stay where they are: the work goes to them, and sums over a batch come back."""
+
+    def pull(self, puller: "Puller", seed: int, stream: Stream, steps: range, size: int, point: "Point") -> "Pull":
+        """What `puller` makes of the batch that `batches` would give."""
         ...
 
 

@@ -25,11 +25,12 @@ from s3vm.kernels import Kernel
 from s3vm.models import Model
 from s3vm.philox import Stream
 from s3vm.problem import Problem
-from s3vm.solvers.base import record
+from s3vm.solvers.base import record, record_unlabelled
+from s3vm.solvers.pull import Point, Pull, Puller, pulled
 from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import grown, labelled_slope, on_device, stiffness, unlabelled_slope
+from s3vm.solvers.stochastic import grown, labelled_slope, on_device, stiffness
 from s3vm.solvers.supervised import labelled_gram, supervised
-from s3vm.sources import Source, stack
+from s3vm.sources import RemoteSource, Source, stack
 
 if TYPE_CHECKING:
     from s3vm.solvers.tsg import TSG
@@ -106,25 +107,24 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
         sizes = steps.sizes(t, n_iterations, stiff)
         gamma = backend.put(sizes)
         keep = 1 - gamma
-        batch = span.batch(t)
+        cost = grown(solver.ramp, t, n_iterations) * here.unlabelled_cost / span.batch_size
         r_l = state.scores + state.intercept
-        r_u = product(batch.to_labelled, state.dual) + batch.to_mean[:, None] * state.lift + state.intercept
-        r_u += span.evaluate(batch, state.span)
         slope_l = labelled_slope(here, everyone, r_l)
-        slope_u = unlabelled_slope(here, r_u, grown(solver.ramp, t, n_iterations))
-        moved = span.move(batch, state.span, keep, gamma, slope_l, slope_u, holds)
+        pull = span.pull(t, state, cost)
+        moved = span.move(t, pull, state.span, keep, gamma, slope_l, holds)
         on_dual = slope_l if solver.exact_labelled else xp.zeros_like(slope_l)
         lift = holds * (on_dual.sum(axis=0) + moved.total)
         mean = keep * state.mean - gamma * (product(of_labelled, on_dual) + moved.mean - of_reference * lift)
         held = target - mean
-        free = keep * state.intercept - gamma * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * solver.intercept
+        total = slope_l.sum(axis=0) + pull.total
+        free = keep * state.intercept - gamma * total * solver.intercept
         scores = keep * state.scores - gamma * (product(gram, on_dual) + moved.labelled - of_labelled[:, None] * lift)
         # ||f'||^2 = keep^2 ||f||^2 - gamma <g, keep f + f'>, where g is the centred gradient.
-        at_batch = 2 * keep * (r_u - state.intercept) - gamma * (
-            product(batch.to_labelled, on_dual) - batch.to_mean[:, None] * lift
-        )
-        dots = _dot(slope_l, keep * state.scores + scores) + _dot(slope_u, at_batch) - gamma * moved.along
-        dots -= holds * (slope_l.sum(axis=0) + slope_u.sum(axis=0)) * (keep * state.mean + mean)
+        at_batch = 2 * keep * pull.along - gamma * (_dot(pull.labelled, on_dual) - pull.mean * lift)
+        dots = _dot(slope_l, keep * state.scores + scores) + at_batch - gamma * moved.along
+        dots -= holds * total * (keep * state.mean + mean)
+        line = {"step": float(sizes[0])} | record(here, state.norm, r_l, here.targets, here.costs, None)
+        line = record_unlabelled(here, line, pull.loss / span.batch_size, pull.positive / span.batch_size)
         state = replace(
             state,
             iteration=t + 1,
@@ -135,7 +135,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
             mean=mean,
             norm=(keep**2 * state.norm - gamma * dots).clip(0),
             intercept=xp.where(holds, held, free),
-            record={"step": float(sizes[0])} | record(here, state.norm, r_l, here.targets, here.costs, r_u),
+            record=line,
         )
         yield state
 
@@ -143,15 +143,6 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
 def _dot(a: Array, b: Array) -> Array:
     """The inner product of each column."""
     return namespace(a).einsum("ik,ik->k", a, b)
-
-
-class _Batch(NamedTuple):
-    """A batch of unlabelled rows: kernel values with the labelled rows, their mean over R, and the span's functions."""
-
-    to_labelled: Array
-    to_mean: Array
-    psi: Array
-    at: Array | None
 
 
 class _Moved(NamedTuple):
@@ -174,14 +165,14 @@ class _RowSpan:
         rows = host(source.sample(problem.seed, source.n_rows))
         order = np.argsort(philox.words(problem.seed, Stream.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
         rows, self._n_rows, self._n_labelled = rows[order], source.n_rows, problem.n_labelled
-        self._batch_size = min(solver.batch_size, source.n_rows)
+        self._kernel, self._backend, self._loss = problem.kernel, backend, backend.loss(problem.unlabelled_loss)
+        self.batch_size = min(solver.batch_size, source.n_rows)
         self._n_reference = min(solver.n_reference, source.n_rows)
-        self._kernel, self._backend = problem.kernel, backend
         self.reference = rows[: self._n_reference]
         self.centres = stack([problem.labelled, rows])
         self._rows, self._centres = backend.put(rows), backend.put(self.centres)
         n_bytes = self._n_rows * self.centres.shape[0] * rows.dtype.itemsize
-        often = solver.iterations(problem) * self._batch_size >= 2 * source.n_rows
+        often = solver.iterations(problem) * self.batch_size >= 2 * source.n_rows
         keeps = often and n_bytes <= GRAM_BYTES
         self._gram = backend.gram(problem.kernel, self._rows, self._centres) if keeps else None
         self._seen = self._n_reference
@@ -193,28 +184,34 @@ class _RowSpan:
     def start(self, n_columns: int) -> Array:
         return np.zeros((self._n_rows, n_columns), self.centres.dtype)
 
-    def batch(self, t: int) -> _Batch:
-        at = self._backend.put((t * self._batch_size + np.arange(self._batch_size)) % self._n_rows)
-        seen = min(self._n_rows, max((t + 1) * self._batch_size, self._seen))  # beyond, coefficients are still 0
-        n_l = self._n_labelled
-        if self._gram is not None:
-            gram = self._gram[at, : n_l + seen]
-        else:
-            gram = self._backend.gram(self._kernel, self._rows[at], self._centres[: n_l + seen])
-        psi = gram[:, n_l:]
-        return _Batch(gram[:, :n_l], psi[:, : self._n_reference].mean(axis=1), psi, at)
+    def _at(self, t: int) -> Array:
+        """Which rows are the batch of iteration t."""
+        return self._backend.put((t * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
 
-    def evaluate(self, batch: _Batch, span: Array) -> Array:
-        return batch.psi @ span[: batch.psi.shape[1]]
+    def _values(self, at: Array, columns: slice | Array) -> Array:
+        """Kernel values of some unlabelled rows with some centres."""
+        if self._gram is not None:
+            return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
+        return self._backend.gram(self._kernel, self._rows[at], self._centres[columns])
+
+    def pull(self, t: int, state: "_State", cost: Array) -> Pull:
+        seen = min(self._n_rows, max((t + 1) * self.batch_size, self._seen))  # beyond, coefficients are still 0
+        n_l = self._n_labelled
+        gram = self._values(self._at(t), slice(n_l + seen))
+        to_labelled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
+        point = Point(state.dual, state.lift, state.intercept, state.span[:seen], cost, 0, 0)
+        r = product(to_labelled, point.dual) + to_mean[:, None] * point.lift + point.intercept
+        r += product(gram[:, n_l:], point.span)
+        slope, sums = pulled(self._loss, point, r, to_labelled, to_mean)
+        return sums._replace(span=slope)
 
     def move(
-        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+        self, t: int, pull: Pull, span: Array, keep: Array, gamma: Array, slope_l: Array, balanced: Array
     ) -> _Moved:
-        moved = span * cast(keep, span.dtype)
-        moved[batch.at] -= cast(gamma * slope_u, span.dtype)
-        along = _dot(slope_u, product(batch.psi[:, batch.at], slope_u))
-        on_labelled, on_mean = product(batch.to_labelled.T, slope_u), product(batch.to_mean, slope_u)
-        return _Moved(moved, on_labelled, on_mean, slope_u.sum(axis=0), along)
+        moved, at = span * cast(keep, span.dtype), self._at(t)
+        moved[at] -= cast(gamma * pull.span, span.dtype)
+        along = _dot(pull.span, product(self._values(at, self._n_labelled + at), pull.span))
+        return _Moved(moved, pull.labelled, pull.mean, pull.total, along)
 
 
 class _FeatureSpan:
@@ -229,9 +226,13 @@ class _FeatureSpan:
         self.reference = host(source.sample(problem.seed, solver.n_reference))
         self.centres = stack([problem.labelled, self.reference])
         self._backend, self._centres = backend, backend.put(self.centres)
-        self._at_labelled = backend.put(np.empty((problem.n_labelled, 0), backend.dtype))
+        self._labelled = backend.put(np.empty((problem.n_labelled, 0), backend.dtype))
         self._mean = backend.put(np.empty(0, backend.dtype))
         self._fewest_blocks = 0
+        self.batch_size = solver.batch_size
+        fixed = problem.kernel, problem.seed, self.n_features, self.centres, problem.n_labelled
+        self._puller = Puller(*fixed, problem.unlabelled_loss)
+        self._here = self._puller.on(backend)
 
     def take_over(self, n_functions: int) -> None:
         """Reckons with features that a run of other settings has left."""
@@ -249,40 +250,36 @@ class _FeatureSpan:
         born = int(np.ceil(self._n_blocks * (_FIRST_SHARE + (1 - _FIRST_SHARE) * grown)))
         return max(born, self._fewest_blocks)
 
-    def batch(self, t: int) -> _Batch:
-        known, wanted = len(self._mean) // self.n_features, self._born(t)
+    def pull(self, t: int, state: "_State", cost: Array) -> Pull:
+        born, known = self._born(t), len(self._mean) // self.n_features
         n_l, xp = self._problem.n_labelled, namespace(self._mean)
-        for block in range(known, wanted):
+        for block in range(known, born):
             psi = self._features.features(block, self._centres)
-            self._at_labelled = xp.concatenate([self._at_labelled, psi[:n_l]], axis=1)
+            self._labelled = xp.concatenate([self._labelled, psi[:n_l]], axis=1)
             self._mean = xp.concatenate([self._mean, psi[n_l:].mean(axis=0)])
-        rows = self._source.batches(self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self._solver.batch_size)
-        rows = self._backend.put(rows)
-        psi = self._features.features(0, rows, wanted)
-        gram = self._backend.gram(self._problem.kernel, rows, self._centres)
-        return _Batch(gram[:, :n_l], gram[:, n_l:].mean(axis=1), psi, None)
-
-    def evaluate(self, batch: _Batch, span: Array) -> Array:
-        return batch.psi[:, : len(span)] @ span
+        first = 0 if self._solver.reuse else born - 1
+        point = Point(state.dual, state.lift, state.intercept, state.span, cost, first, born - first)
+        draw = self._problem.seed, Stream.UNLABELLED, range(t, t + 1), self.batch_size
+        if isinstance(self._source, RemoteSource):
+            return Pull(*map(self._backend.put, self._source.pull(self._puller, *draw, point.moved(host))))
+        return self._here.pull(self._backend, self._features, self._backend.put(self._source.batches(*draw)), point)
 
     def move(
-        self, batch: _Batch, span: Array, keep: Array, gamma: Array, slope_l: Array, slope_u: Array, balanced: Array
+        self, t: int, pull: Pull, span: Array, keep: Array, gamma: Array, slope_l: Array, balanced: Array
     ) -> _Moved:
-        dtype = span.dtype
-        raw, total = batch.psi.T @ cast(slope_u, dtype), slope_u.sum(axis=0)
-        slope = raw + 0
+        dtype, n_older = span.dtype, len(self._mean) - len(pull.span)
+        slope, total = cast(pull.span, dtype) + 0, pull.total
         if not self._solver.exact_labelled:
-            slope += self._at_labelled.T @ cast(slope_l, dtype)
+            slope += self._labelled[:, n_older:].T @ cast(slope_l, dtype)
             total = total + slope_l.sum(axis=0)
-        slope -= self._mean[:, None] * cast(balanced * total, dtype)
+        slope -= self._mean[n_older:, None] * cast(balanced * total, dtype)
         if self._solver.reuse:
             slope /= len(slope) // self.n_features
-        else:
-            slope[: -self.n_features] = 0
-        moved = -cast(gamma, dtype) * slope
-        moved[: len(span)] += cast(keep, dtype) * span
-        along = _dot(raw, slope)
-        return _Moved(moved, self._at_labelled @ slope, self._mean @ slope, 0 * total, along)
+        unborn = self._backend.put(np.zeros((len(self._mean) - len(span), span.shape[1]), self._backend.dtype))
+        moved = namespace(span).concatenate([cast(keep, dtype) * span, unborn])
+        moved[n_older:] -= cast(gamma, dtype) * slope
+        along = _dot(pull.span, cast(slope, pull.span.dtype))
+        return _Moved(moved, self._labelled[:, n_older:] @ slope, self._mean[n_older:] @ slope, 0 * total, along)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,19 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.models import Model
 from s3vm.problem import Problem
 
-__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows", "settled"]
+__all__ = [
+    "Column",
+    "Expansion",
+    "Losses",
+    "Solver",
+    "State",
+    "in_step",
+    "needs",
+    "record",
+    "record_unlabelled",
+    "same_rows",
+    "settled",
+]
 
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
@@ -98,11 +110,8 @@ def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_
     if r_u is not None:
         r_u = r_u[:, main]
         loss = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u)
-        line["objective"] = line["objective"] + (problem.unlabelled_cost[main] * loss).sum()
-        line["unlabelled_loss"] = loss.sum() / problem.n_models
-        if problem.n_models == 1:
-            line["positive_share"] = (r_u > 0).sum() / len(r_u)
-    return line if is_tensor(norm) else {name: float(value) for name, value in line.items()}
+        return record_unlabelled(problem, line, loss, (r_u > 0).sum(axis=0) / len(r_u))
+    return _plain(line)
 
 
 def settled(states: Iterator[_AnyState], at_once: int = 16) -> Iterator[_AnyState]:
@@ -132,6 +141,23 @@ def _fetched(states: list[_AnyState]) -> list[_AnyState]:
     for (line, name), value in zip(at, values, strict=True):
         line[name] = float(value)
     return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
+
+
+def record_unlabelled(problem: Problem, line: dict[str, Any], loss: Array, positive: Array) -> dict[str, Any]:
+    """A line of the history with the mean loss of the unlabelled rows, and their share above 0, of each column."""
+    loss = loss[: problem.n_models]
+    line = {
+        **line,
+        "objective": line["objective"] + (problem.unlabelled_cost[: problem.n_models] * loss).sum(),
+        "unlabelled_loss": loss.sum() / problem.n_models,
+    }
+    if problem.n_models == 1:
+        line["positive_share"] = positive[0]
+    return _plain(line)
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if is_tensor(value) else float(value) for name, value in line.items()}
 
 
 def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:

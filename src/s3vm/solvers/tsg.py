@@ -15,6 +15,7 @@ from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, State, settled
+from s3vm.solvers.pull import CHUNK
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole
 
@@ -159,10 +160,11 @@ class TSG:
         if self.spans_rows(problem.unlabelled.n_rows):
             n_spanned = problem.unlabelled.n_rows
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
-        else:
-            n_spanned = self.max_features if self.reuse else self.iterations(problem) * self.block_size(problem)
-            n_bytes += size * n_spanned * problem.n_labelled + backend.cache_bytes
-        return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
+            return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
+        n_spanned = self.max_features if self.reuse else self.iterations(problem) * self.block_size(problem)
+        n_bytes += size * n_spanned * problem.n_labelled + backend.cache_bytes
+        n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labelled + self.n_reference)
+        return n_bytes + (2 * size + 16) * n_spanned * n_columns  # gradients are summed in float64
 
     def longer(self, problem: Problem, done: int) -> "TSG":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)

@@ -1,0 +1,252 @@
+"""Training on a Dask cluster: the model of a single process, whatever lies where, and what a lost worker leaves."""
+
+import os
+import pickle
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+
+import s3vm
+from s3vm import TSG, S3VMClassifier, cluster
+from s3vm.distributed import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
+
+dask = pytest.importorskip("dask", reason='dask is not installed: pip install "s3vm[dask]"')
+distributed = pytest.importorskip("distributed", reason='dask is not installed: pip install "s3vm[dask]"')
+import dask.array as da  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+import pandas as pd  # noqa: E402
+
+# Sockets of a worker that is killed are closed by the collector, and the others' words about it are not ours.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*:pytest.PytestUnraisableExceptionWarning")
+
+N, SIZE = 900, 150
+SMALL = TSG(batch_size=64, max_iter=25, n_features=64, max_features=512, n_reference=100, span="features")
+PLAIN = {"solver": SMALL, "unlabeled_weight": 1.0, "probability": False, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def client():
+    settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 60}
+    with distributed.LocalCluster(n_workers=2, **settings) as two, distributed.Client(two) as client:
+        yield client
+
+
+@pytest.fixture
+def both(client):
+    """The client with two workers, those that an earlier test has ended being back."""
+    client.wait_for_workers(2, timeout=30)
+    return client
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 4)).astype(np.float32)
+    y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
+    y[rng.permutation(N)[60:]] = -1
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def alone(rows):
+    return S3VMClassifier(**PLAIN).fit(*rows)
+
+
+def test_without_a_client_or_dask_the_error_says_what_to_do(rows, monkeypatch):
+    with pytest.raises(ValueError, match=r"there is no Dask client: make one"):  # and none is there before `client` is
+        DaskS3VMClassifier().fit(*rows)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ImportError, match=r"this needs distributed, .* pip install \"s3vm\[dask\]\""):
+        DaskS3VMClassifier().fit(*rows)
+
+
+def assert_same_model(one, other):
+    assert one.kernel_ == other.kernel_
+    for name in ("coefficients", "weights", "centres", "intercept"):
+        ours, theirs = getattr(one.model_, name), getattr(other.model_, name)
+        np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5 * np.abs(ours).max(initial=1), err_msg=name)
+    for name, curve in one.history_.items():
+        np.testing.assert_allclose(other.history_[name], curve, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(SIZE,) * 6, (N,), (10, 0, 500, 0, 390), (1,) * 5 + (N - 5,)],
+    ids=["even", "one worker has nothing", "partitions without rows", "partitions of one row"],
+)
+def test_the_model_is_that_of_one_process(client, rows, alone, sizes):
+    X, y = (da.from_array(part, chunks=(sizes, *part.shape[1:])) for part in rows)
+    assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
+
+
+def test_workers_ask_each_other(client, rows, alone, monkeypatch):
+    monkeypatch.setattr(cluster, "FAN_OUT", 1)
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
+
+
+@pytest.mark.parametrize(("gamma", "weight"), [("scale", "auto"), ("median", 0.5)])
+def test_weight_probabilities_and_classes(client, rows, gamma, weight):
+    X, y = rows[0], np.where(rows[1] == -1, -1, rows[1] + 2 * (rows[0][:, 3] > 0.5))
+    settings = {"solver": SMALL, "gamma": gamma, "unlabeled_weight": weight, "random_state": 1}
+    one = S3VMClassifier(**settings).fit(X, y)
+    many = DaskS3VMClassifier(**settings).fit(da.from_array(X, chunks=(SIZE, 2)), da.from_array(y, chunks=100))
+    assert_same_model(one, many)
+    assert str(one.safety_) == str(many.safety_)
+    lazy = da.from_array(X, chunks=(SIZE, 4))
+    for method in ("predict", "decision_function", "predict_proba"):
+        result, expected = getattr(many, method)(lazy), getattr(one, method)(X)
+        assert isinstance(result, da.Array)
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(result.compute(), expected, atol=1e-4)
+        np.testing.assert_allclose(getattr(many, method)(X), expected, atol=1e-4)
+
+
+def test_partitions_stay_unless_a_worker_has_too_many():
+    a, b, c = ("a",), ("b",), ("c",)
+    two = {"a": 1, "b": 1}
+    assert cluster.shared_out([5, 5, 5, 5], [a, b, b, a], two) == {"a": [0, 3], "b": [1, 2]}
+    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, b], two) == {"a": [0, 1], "b": [2, 3]}
+    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, a], {"a": 3, "b": 1}) == {"a": [0, 1, 2], "b": [3]}
+    assert cluster.shared_out([9], [b], two) == {"b": [0]}
+    assert cluster.shared_out([5, 5], [("b", "a"), c], two) == {"a": [0], "b": [1]}
+
+
+def test_few_rows_are_trained_on_their_own_kernel_functions(client, rows):
+    settings = PLAIN | {"solver": TSG(batch_size=64, max_iter=25)}
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    assert_same_model(S3VMClassifier(**settings).fit(*rows), DaskS3VMClassifier(**settings).fit(X, y))
+
+
+def test_data_frames_of_unknown_divisions_and_missing_labels(client, rows, alone):
+    frame = pd.DataFrame(rows[0], columns=list("abcd"))
+    labels = pd.Series(np.where(rows[1] == -1, np.nan, rows[1]))
+    X, y = (dd.from_pandas(part, npartitions=3).clear_divisions() for part in (frame, labels))
+    clf = DaskS3VMClassifier(**PLAIN, unlabeled=None).fit(X, y)
+    assert_same_model(alone, clf)
+    assert clf.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(clf.predict(X).compute(), alone.predict(rows[0]))
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(X.rename(columns={"a": "z"}))
+    in_memory = DaskS3VMClassifier(**PLAIN, unlabeled=None).fit(X, labels)
+    assert_same_model(alone, in_memory)
+
+
+def test_labelled_rows_in_memory_and_unlabelled_ones_on_the_cluster(client, rows):
+    X, y = rows
+    known = y != -1
+    one = S3VMClassifier(**PLAIN).fit(np.concatenate([X[known], X[~known]]), np.concatenate([y[known], y[~known]]))
+    many = DaskS3VMClassifier(**PLAIN).fit(X[known], y[known], unlabeled=da.from_array(X[~known], chunks=(SIZE, 4)))
+    assert_same_model(one, many)
+
+
+def test_blocks_of_sparse_rows(client, rows):
+    X = sparse.csr_array(np.where(rows[0] > 0, rows[0], 0))
+    blocks = da.from_array(X, chunks=(SIZE, 4))
+    assert sparse.issparse(blocks.blocks[0].compute())
+    one = S3VMClassifier(**PLAIN).fit(X, rows[1])
+    many = DaskS3VMClassifier(**PLAIN).fit(blocks, da.from_array(rows[1], chunks=SIZE))
+    np.testing.assert_allclose(many.model_.coefficients, one.model_.coefficients, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(many.predict(blocks).compute(), one.predict(X))
+
+
+class Ending:
+    """Sends a signal to the process of a worker after some iterations."""
+
+    def __init__(self, client, sent):
+        self.pid, self._sent, self.at = next(iter(client.run(os.getpid).values())), sent, None
+
+    def __call__(self, done, total, record):
+        if done == 5:
+            self.at = time.monotonic()
+            os.kill(self.pid, self._sent)
+
+
+@pytest.mark.parametrize(
+    ("fan_out", "reaches"),
+    [(4, True), (1, True), (4, False)],
+    ids=["the client asks it", "a worker asks it", "the client asks it through the scheduler"],
+)
+def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out, reaches):
+    monkeypatch.setattr(cluster, "FAN_OUT", fan_out)
+    monkeypatch.setattr(cluster, "_reaches_workers", lambda client: reaches)
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    ending = Ending(both, signal.SIGKILL)
+    with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others go on"):
+        clf = DaskS3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
+    assert time.monotonic() - ending.at < 30
+    assert_same_model(alone, clf)
+
+
+def test_rows_that_cannot_be_made_again_end_the_fit(both, rows):
+    sent = both.scatter([rows[0][start : start + SIZE] for start in range(0, N, SIZE)])
+    blocks = [da.from_delayed(dask.delayed(block), (SIZE, 4), np.float32) for block in sent]
+    ending = Ending(both, signal.SIGKILL)
+    expected = r"worker tcp://\S+ was lost in iteration 6: rows went with a worker .* call fit again"
+    with pytest.warns(UserWarning, match="was lost"), pytest.raises(WorkerLostError, match=expected):
+        DaskS3VMClassifier(**PLAIN, verbose=ending).fit(da.concatenate(blocks), da.from_array(rows[1], chunks=SIZE))
+    assert time.monotonic() - ending.at < 30
+
+
+def test_a_silent_worker_ends_the_fit(both, rows):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    ending = Ending(both, signal.SIGSTOP)
+    try:
+        with pytest.raises(WorkerLostError, match=r"worker tcp://\S+ has not been heard of for 3 seconds: end it, or"):
+            DaskS3VMClassifier(**PLAIN, verbose=ending, patience=3).fit(X, y)
+        assert time.monotonic() - ending.at < 30
+    finally:
+        os.kill(ending.pid, signal.SIGCONT)
+
+
+def test_the_model_needs_no_cluster(client, rows, tmp_path):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    clf = DaskS3VMClassifier(**PLAIN, client=client).fit(X, y)
+    clf.save(tmp_path / "model.s3vm")
+    expected = clf.decision_function(rows[0])
+    for other in (s3vm.load(tmp_path / "model.s3vm"), pickle.loads(pickle.dumps(clf)), clf.to_local()):
+        np.testing.assert_array_equal(other.decision_function(rows[0]), expected)
+    assert clone(clf).client is client
+    with pytest.raises(AttributeError, match=r"their labels are predict\(X\)"):
+        _ = clf.transduction_
+
+
+def test_what_is_wrong_is_said(client, rows):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    clf = DaskS3VMClassifier(**PLAIN)
+    for bad in ("frs", "cccp", TSG.as_printed()):
+        with pytest.raises(ValueError, match=r"needs the rows in one place"):
+            DaskS3VMClassifier(bad).fit(X, y)
+    with pytest.raises(ValueError, match=r"partition 0: Input X contains NaN"):
+        clf.fit(X * np.nan, y)
+    with pytest.raises(ValueError, match=r"X has 6 partitions, and y has 1"):
+        clf.fit(X, y[:-1].rechunk(-1))
+    with pytest.raises(ValueError, match=r"X has 900 rows, and y has 899 labels"):
+        clf.fit(X, rows[1][:-1])
+    with pytest.raises(ValueError, match=r"no labelled rows"):
+        clf.fit(X, y * 0 - 1)
+    with pytest.raises(ValueError, match=r"y holds only -1 and 1, which is ambiguous"):
+        clf.fit(X, da.where(y == 0, -1, y))
+    with pytest.raises(ValueError, match=r"takes 4 columns"):
+        clf.fit(X, y).predict(X[:, :3])
+
+
+def test_the_page_runs(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    names = {"SMALL": SMALL}
+    exec(code.replace("DaskS3VMClassifier(", "DaskS3VMClassifier(SMALL, "), names)
+    assert names["labels"].compute().shape == (100_000,)
+    assert Path("model.s3vm").exists()
+
+
+def test_batches_are_large_unless_told_otherwise():
+    assert LARGE_BATCHES.batch_size > 16 * TSG().batch_size
