@@ -68,6 +68,15 @@ EXTRAS = {
         import pyarrow.parquet
         assert pyarrow.parquet.read_table("out.parquet").num_rows == 120
     """,
+    "dask": """
+        import dask.array
+        from distributed import Client
+        if __name__ == "__main__":
+            with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+                rows = dask.array.from_array(X, chunks=(40, -1)), dask.array.from_array(some, chunks=40)
+                there = s3vm.DaskS3VMClassifier(client=client, random_state=0).fit(*rows)
+                assert np.mean(there.predict(rows[0]).compute() == y) > 0.8
+    """,
     "onnx": """
         import onnx
         s3vm.export.to_onnx(clf, "model.onnx")

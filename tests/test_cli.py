@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_the_model(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(SOLVERS, "tsg", Interrupted)
     model = tmp_path / "m.s3vm"
     result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, code=130)
-    assert "interrupted after 3 of 200 iterations; the model so far is kept" in result.stderr
+    assert "interrupted after 3 of 400 iterations; the model so far is kept" in result.stderr
     assert s3vm.load(model)[-1].n_iter_ == 3
     assert len(run("predict", model, folder / "new.parquet").stdout.splitlines()) == 301
     result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, "--json", code=130)
@@ -341,7 +341,7 @@ def test_info(folder):
     assert result["scaled"]
     assert result["versions"]["s3vm"] == s3vm.__version__
     shown = run("info", folder / "spam.s3vm").stdout
-    for text in ("RBF kernel", "ham, spam", "width, height", "200 iterations", "Held-out error"):
+    for text in ("RBF kernel", "ham, spam", "width, height", "400 iterations", "Held-out error"):
         assert text in shown
 
 

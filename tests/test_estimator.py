@@ -59,7 +59,7 @@ def test_binary(moons):
     assert clf.decision_function(X).shape == (300,)
     np.testing.assert_array_equal(clf.classes_, [0, 1])
     np.testing.assert_array_equal(clf.predict(X), (clf.decision_function(X) > 0).astype(int))
-    assert clf.n_iter_ == 200
+    assert clf.n_iter_ == 400
 
 
 def test_multiclass(flowers):
