@@ -23,6 +23,7 @@ from s3vm.solvers.stochastic import (
     grown,
     labelled_batch,
     labelled_slope,
+    passed,
     stiffness,
     unlabelled_slope,
 )
@@ -107,8 +108,9 @@ class FRS:
         n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
         if self.passes is None and not isinstance(self.max_iter, str):
             return self.max_iter
-        n_iterations = int(np.ceil((self.passes or 10) * n_rows / self.batch_size))
-        return n_iterations if self.passes else int(np.clip(n_iterations, 500, 1000))
+        if self.passes is not None:
+            return passed(self.passes, n_rows, self.batch_size)
+        return int(np.clip(np.ceil(10 * n_rows / self.batch_size), 500, 1000))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         m = block_size(self.n_features, problem)

@@ -15,7 +15,7 @@ from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, State
 from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole
+from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole, passed
 
 __all__ = ["TSG"]
 
@@ -136,7 +136,7 @@ class TSG:
     def iterations(self, problem: Problem) -> int:
         n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
         if self.passes is not None:
-            return int(np.ceil(self.passes * n_rows / self.batch_size))
+            return passed(self.passes, n_rows, self.batch_size)
         if self._is_algorithm1(problem):
             return 128 if isinstance(self.max_iter, str) else self.max_iter
         if not problem.uses_unlabelled and self.anchor:

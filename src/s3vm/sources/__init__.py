@@ -67,6 +67,10 @@ class ArraySource:
         self._dtype = np.dtype(dtype)
 
     @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    @property
     def n_rows(self) -> int:
         return int(self._X.shape[0] if self._chosen is None else len(self._chosen))
 

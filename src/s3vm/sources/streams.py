@@ -32,6 +32,7 @@ __all__ = ["BUFFER_BYTES", "BatchSource", "Chunk", "MappedSource", "StreamSource
 BUFFER_BYTES = 32 << 20
 _LANES = 4
 _PLACES = 64  # chunks that a sample is taken from
+_SAMPLE, _LEAST_SAMPLE = 1 << 14, 1 << 11
 _LOOK = 1 << 14  # rows at the start of a chunk that a sample is taken from
 _WAIT = 0.1
 
@@ -84,7 +85,13 @@ class StreamSource:
     def n_dims(self) -> int:
         return self._n_dims
 
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+        if not self._again and self._sampled is None:
+            self.sample(seed, 1)  # later it would be too late
         start, count = steps.start * size, len(steps) * size
         key = (seed, int(stream))
         if self._cursor is None or not self._cursor.is_near(key, start):
@@ -93,8 +100,10 @@ class StreamSource:
         return self._cursor.take(start, count)
 
     def sample(self, seed: int, size: int) -> Rows:
-        if self._sampled is None or self._sampled[0] != seed or self._sampled[1] < size:
-            self._sampled = seed, size, self._draw(seed, size)
+        # Small samples are the beginning of a larger one, so that files are opened once for all of them.
+        enough = max(size, min(_SAMPLE, max(_LEAST_SAMPLE, BUFFER_BYTES // (self._dtype.itemsize * self._n_dims))))
+        if self._sampled is None or self._sampled[:2] != (seed, enough):
+            self._sampled = seed, enough, self._draw(seed, enough)
         return self._sampled[2][:size]
 
     def rows(self) -> Iterator[Rows]:
@@ -123,12 +132,14 @@ class StreamSource:
                 "makes a new iterator"
             )
         self._begun = True
-        n_rows = max(_LANES, self._buffer_bytes // (self._dtype.itemsize * max(1, self._n_dims)))
-        return _windows(self._counted(), seed, start, n_rows, self._dtype, self._again)
+        return _windows(self._counted(), seed, start, self._window_rows(), self._dtype, self._again)
 
     def _counted(self) -> list[Chunk]:
         """The chunks, as far as they are known."""
         return self._chunks
+
+    def _window_rows(self) -> int:
+        return max(_LANES, self._buffer_bytes // (self._dtype.itemsize * max(1, self._n_dims)))
 
     def _own(self, rows: Any) -> Rows:
         return as_rows(rows, self._dtype)
@@ -137,7 +148,7 @@ class StreamSource:
         """Some rows from each of a few chunks; the first window where chunks cannot be opened at will."""
         chunks = self._counted()
         if self.n_rows <= size:
-            return stack(list(self.rows()))
+            return stack(list(self.rows()))[_order(seed, Stream.REFERENCE, 0, self.n_rows)]
         if self.n_rows == ENDLESS:
             return self._first(seed, size)
         places = [chunks[k] for k in _order(seed, Stream.REFERENCE, 0, len(chunks))[:_PLACES]]
@@ -205,7 +216,7 @@ class BatchSource(StreamSource):
 
 
 class MappedSource:
-    """The rows of another source, each batch changed by a function."""
+    """The rows of another source, each batch changed by a function; what comes out has no names."""
 
     def __init__(self, source: Any, change: Callable[[Rows], Rows]) -> None:
         self._source, self._change = source, change
@@ -219,8 +230,13 @@ class MappedSource:
         return int(self._source.n_dims)
 
     @property
-    def names(self) -> Sequence[str] | None:
-        return getattr(self._source, "names", None)
+    def dtype(self) -> Any:
+        return self._source.dtype
+
+    def survey(self, progress: Callable[[int], None] | None = None) -> None:
+        """Lets the other source read all rows once, if it has to."""
+        if hasattr(self._source, "survey"):
+            self._source.survey(progress)
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
         return self._change(self._source.batches(seed, stream, steps, size))
