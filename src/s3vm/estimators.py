@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -21,7 +22,7 @@ from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import as_column, split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
-from s3vm.model_selection import distinct_rows, stratified_folds
+from s3vm.model_selection import distinct_rows, lasting_folds, newest, stratified_folds
 from s3vm.models import Model, winners
 from s3vm.philox import Stream
 from s3vm.problem import Problem
@@ -30,6 +31,7 @@ from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
 from s3vm.sources import ENDLESS, ArraySource, Source, as_rows, is_source
+from s3vm.sources.arrivals import Arrivals
 from s3vm.sources.streams import BatchSource, MappedSource
 from s3vm.training import EarlyStopping, Progress, Rules, thinned, train
 
@@ -45,13 +47,17 @@ _LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
 class _Start(NamedTuple):
-    """What a fit leaves for its continuation; the rows too, if others are to follow them."""
+    """What a fit leaves for its continuation; the rows too, if others are to follow them.
+
+    `seen` are all rows; or, if there are `arrivals`, the labelled ones that are remembered.
+    """
 
     state: State
     lasting: tuple[Any, ...]
     n_folds: int
     C: float
     seen: Seen | None
+    arrivals: Arrivals | None = None
 
 
 class _Training(NamedTuple):
@@ -163,6 +169,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     model_: Model
     safety_: Safety | None
     _start: _Start | None
+    _training: _Training | None
+    _waiting: Seen | None
     _transduction: Array | None
 
     def __init__(
@@ -250,12 +258,17 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         seen, source = self._given(X, y, sample_weight, unlabeled, reset=before is None)
         return self._learn(seen, before, source=source, rules=rules)
 
-    @available_if(lambda self: _takes_rows(self))
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "S3VMClassifier":
+    @available_if(lambda self: _goes_on(self))
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
+    ) -> "S3VMClassifier":
         """Learn from more rows, labelled or not, beside all that were given before.
 
-        It goes on from the solution without them, which `solver="incremental"` can. The first call is a `fit`, which
-        settles the classes, the kernel's width and C. All rows are kept, and the solver keeps their kernel matrix.
+        The first call is a `fit`, which settles the classes, the kernel's width and C. ``solver="incremental"`` then
+        keeps all rows and follows the exact solution.
+
+        ``"tsg"`` and ``"frs"`` go through new unlabelled rows once and forget them, but for a random sample of 10,000:
+        memory does not grow, however many come. Labelled rows are remembered, and act on every step.
 
         Parameters
         ----------
@@ -263,10 +276,35 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             As in `fit`. Later calls may have unlabelled rows only, or labelled ones.
         classes : array or None, default None
             All labels that will come, each of which the first call must have. None takes those of the first call.
+        max_labeled : int or None, default None
+            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
+            class if there are enough. None remembers all.
         """
         before, first = self._before(), not hasattr(self, "model_")
         seen = self._rows(X, y, sample_weight, reset=first)
-        return self._learn(seen if first else self._seen().and_then(seen), before, classes)
+        if solver(self.solver).takes_rows:
+            return self._learn(seen if first else self._seen().and_then(seen), before, classes)
+        remembered = getattr(self, "_waiting", None) if before is None or before.arrivals is None else before.seen
+        if not first and remembered is None:
+            raise ValueError("partial_fit goes on only from partial_fit: begin with it, in a new classifier")
+        if max_labeled is not None and (not isinstance(max_labeled, int | np.integer) or max_labeled < 2):
+            raise ValueError(f"max_labeled={max_labeled!r} is not valid: give a whole number of at least 2, or None")
+        arrivals = Arrivals(SAMPLE, self.dtype)
+        if before is not None and before.arrivals is not None:
+            arrivals = deepcopy(before.arrivals)  # an error must not leave a trace
+        if remembered is not None:
+            seen = remembered.and_then(seen)
+        labelled, labels = split_labels(seen.y, self.unlabeled)
+        arrivals.add(seen.X[np.flatnonzero(~labelled)])
+        at = np.flatnonzero(labelled)
+        if max_labeled is not None:
+            at = at[newest(labels, max_labeled)]
+        seen = Seen(seen.X[at], seen.y[at], seen.weight[at])
+        if arrivals.n_rows:
+            return self._learn(seen, before, classes, arrivals)
+        self._learn(seen, None, classes)
+        self._training, self._waiting = None, seen  # a plain SVM until unlabelled rows come
+        return self
 
     @available_if(lambda self: _takes_rows(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
@@ -288,6 +326,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         rules = rules or Rules(self.max_seconds, self.early_stopping)
         X, y, weight = seen
         streamed = source is not None
+        arrivals = source if isinstance(source, Arrivals) else None
+        if arrivals is not None:
+            chosen = chosen.endless()  # type: ignore[attr-defined]
         if streamed and chosen.takes_rows:
             raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
         labelled, labels = split_labels(y, self.unlabeled)
@@ -325,10 +366,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
-        weights = self._weights(len(codes), source.n_rows if source is not None else 0)
+        weights = self._weights(len(codes), source.n_rows if source is not None else 0, lasting=arrivals is not None)
         if self.unlabeled_weight == "auto" and source is not None:
             check_labelled(len(codes))  # the supervised solution is one of the choices
-        left_out = self._left_out(codes, before.n_folds if before and not chosen.takes_rows else _FOLDS, seed)
+        n_folds = before.n_folds if before and not chosen.takes_rows else _FOLDS
+        lasting = None if arrivals is None else lasting_folds(rows, _FOLDS)  # rows will come: each has its place
+        left_out = self._left_out(codes, n_folds, seed, lasting)
         priors = self._priors(classes, codes, weight_l, left_out)
         problem = Problem(
             labelled=rows,
@@ -340,9 +383,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             prior_is_known=self.class_prior is not None,
             **make_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
         )
-        if before is not None:
-            chosen = chosen.longer(problem, before.state.iteration)
-        state, history = train(chosen, problem, engine, before.state if before else None, self.verbose, rules)
+        start = None if before is None else before.state
+        if start is not None and arrivals is not None:
+            chosen = chosen.onward(start.iteration, arrivals.n_new)  # type: ignore[attr-defined]
+            start = chosen.follow(problem, engine, start)
+        elif start is not None:
+            chosen = chosen.longer(problem, start.iteration)
+        state, history = train(chosen, problem, engine, start, self.verbose, rules)
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
@@ -362,7 +409,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if self.warm_start or chosen.takes_rows:
             rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.takes_rows else None
             self._start = _Start(state.detached(), *rest)
-        self._training = None
+        if arrivals is not None:
+            arrivals.release()
+            self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C, seen, arrivals)
+        self._training = self._waiting = None
         if not streamed:
             self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, X[:_KEPT].copy())
         self._transduction = None
@@ -409,23 +459,29 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """The cost of a labelled row of weight 1, and the kernel."""
         return positive("C", self.C), resolved
 
-    def _weights(self, n_labelled: int, n_unlabelled: int) -> list[float]:
-        """The weights of the unlabelled rows that are tried; the history speaks of the first."""
+    def _weights(self, n_labelled: int, n_unlabelled: int, lasting: bool = False) -> list[float]:
+        """The weights of the unlabelled rows that are tried; the history speaks of the first.
+
+        If they are to last, they do not depend on how many labelled rows there are by now.
+        """
         if n_unlabelled == 0:
             return [0.0]
         if self.unlabeled_weight == "auto":
-            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if n_labelled < FEW_LABELS else list(_AUTO_WEIGHTS)
+            few = lasting or n_labelled < FEW_LABELS
+            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if few else list(_AUTO_WEIGHTS)
         if self.unlabeled_weight == "paper":
             if n_unlabelled == ENDLESS:
                 raise ValueError('how many unlabelled rows there are is not known: unlabeled_weight="paper" needs it')
             return [n_labelled / n_unlabelled]
         return [positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
 
-    def _left_out(self, codes: Array, most: int, seed: int) -> Array:
+    def _left_out(self, codes: Array, most: int, seed: int, folds: Array | None = None) -> Array:
         """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
         nothing = np.zeros((len(codes), 1), dtype=bool)
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
+        if folds is not None:
+            return np.hstack([nothing, folds[:, None] == np.arange(_FOLDS)])
         if len(codes) < FEW_LABELS and codes.max() == 1:
             # Every row on its own, but for the only one of its class, without which there is nothing to train.
             return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
@@ -528,7 +584,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _seen(self) -> Seen:
         """All rows that were given before, which must be as they were."""
         before, training = self._start, getattr(self, "_training", None)
-        if training is None and before is not None and before.seen is not None:
+        if training is None and before is not None and before.seen is not None and before.arrivals is None:
             return before.seen
         if training is None:
             raise AttributeError(
@@ -657,6 +713,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _goes_on(estimator: S3VMClassifier) -> bool:
+    if not (solver(estimator.solver).takes_rows or hasattr(solver(estimator.solver), "follow")):
+        raise AttributeError('partial_fit needs a solver that goes on with other rows: "tsg", "frs" or "incremental"')
+    return True
 
 
 def _takes_rows(estimator: S3VMClassifier) -> bool:

@@ -14,7 +14,7 @@ from s3vm._typing import Array
 from s3vm.labels import split_labels
 from s3vm.philox import Stream
 
-__all__ = ["LabeledKFold", "distinct_rows", "stratified_folds"]
+__all__ = ["LabeledKFold", "digests", "distinct_rows", "lasting_folds", "newest", "stratified_folds"]
 
 
 class LabeledKFold(BaseCrossValidator):
@@ -56,10 +56,10 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Arra
     Whatever is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
     with twice the weight.
     """
-    digests = _digests(X)
-    order = np.lexsort((digests, codes))
-    digests = digests[order]
-    new = np.r_[True, (digests[1:] != digests[:-1]) | (codes[order][1:] != codes[order][:-1])]
+    numbers = digests(X)
+    order = np.lexsort((numbers, codes))
+    numbers = numbers[order]
+    new = np.r_[True, (numbers[1:] != numbers[:-1]) | (codes[order][1:] != codes[order][:-1])]
     first = order[new]
     return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
 
@@ -76,7 +76,24 @@ def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array
     return folds
 
 
-def _digests(X: Any) -> Array:
+def lasting_folds(X: Any, n_folds: int) -> Array:
+    """The fold of each row by what it is, so that a row stays in its fold when others come and go."""
+    return (digests(X) % np.uint64(n_folds)).astype(np.intp)
+
+
+def newest(labels: Array, most: int) -> Array:
+    """The places of at most `most` rows: the last of each class in equal numbers, then the last of all."""
+    _, codes = np.unique(labels, return_inverse=True)
+    age = np.empty(len(codes), dtype=np.intp)  # 0 for the last row of its class
+    for code in range(codes.max() + 1):
+        at = np.flatnonzero(codes == code)
+        age[at] = np.arange(len(at))[::-1]
+    share = most // (codes.max() + 1)
+    order = np.lexsort((-np.arange(len(codes)), age >= share))
+    return np.sort(order[:most])
+
+
+def digests(X: Any) -> Array:
     """One number for the content of each row, the same for dense and sparse rows."""
     compressed = sparse.csr_array(X, dtype=np.float64, copy=True)
     compressed.sum_duplicates()

@@ -55,18 +55,19 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         state = state.scored(rows, features)
         gamma = steps.sizes(t, n_iterations, stiff)
         at, gradient, line = _gradient(solver, problem, pool, state, grown(solver.ramp, t, n_iterations))
-        alpha = -gamma * (gradient.T @ features.features(t, rows[at])).T
+        block = solver.block_of(t)
+        alpha = -gamma * (gradient.T @ features.features(block, rows[at])).T
         # ||f||^2 as it would be with the exact kernel; ||alpha||^2 estimates the gradient's share of it.
         norm = (1 - gamma) * ((1 - gamma) * state.norm - 2 * gamma * np.einsum("ik,ik->k", gradient, state.scores[at]))
         norm = np.maximum(0, norm + np.einsum("jk,jk->k", alpha, alpha))
         later = slice(pool.step_size, None)
-        scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=t)
+        scores = (1 - gamma) * state.scores[later] + features.decision(alpha[None], rows[later], first_block=block)
         intercept = (1 - gamma) * state.intercept - solver.intercept * gamma * gradient.sum(axis=0)
         if pool.n_reference:
             held = target - scores[-pool.n_reference :].mean(axis=0)
             intercept = np.where(balanced, held, intercept)
         line["step"] = float(gamma[0])
-        state = state.after(alpha, gamma, scores, intercept, norm, pool.labelled_of(scores), line)
+        state = state.after(block, alpha, gamma, scores, intercept, norm, pool.labelled_of(scores), line)
         yield state
 
 
@@ -150,8 +151,9 @@ class _Pool:
 class _State:
     """What TSG knows after an iteration.
 
-    The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
-    product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
+    The coefficients are ``scale * coefficients[:born]``: the shrinking of all older ones each iteration is one
+    product a column, and the array is only ever written beyond `born`, where no earlier state looks, or copied where a
+    block is visited again. `scores` are
     those of the rows that the solver `made_by` looks at next, without intercept; `labelled` are those of all labelled
     rows, where they are kept.
     """
@@ -169,8 +171,14 @@ class _State:
     made_by: "tuple[TSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def born(self) -> int:
+        """How many blocks of features there are."""
+        return min(self.iteration, len(self.coefficients))
+
     def after(
         self,
+        block: int,
         alpha: Array,
         gamma: Array,
         scores: Array,
@@ -182,7 +190,11 @@ class _State:
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
             coefficients, scale = coefficients * scale.astype(coefficients.dtype), np.ones_like(scale)
-        coefficients[self.iteration] = alpha / scale
+        if block < self.born:
+            coefficients = coefficients.copy()
+            coefficients[block] += (alpha / scale).astype(coefficients.dtype)
+        else:
+            coefficients[block] = alpha / scale
         return replace(
             self,
             coefficients=coefficients,
@@ -196,7 +208,7 @@ class _State:
         )
 
     def model(self) -> Model:
-        coefficients = self.coefficients[: self.iteration]
+        coefficients = self.coefficients[: self.born]
         scaled = coefficients * self.scale.astype(coefficients.dtype)
         return Model(self.kernel, self.seed, self.n_dims, scaled, self.intercept)
 
@@ -209,9 +221,9 @@ class _State:
     def continued(self, solver: "TSG", n_iterations: int, n_columns: int) -> "_State":
         """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
         made_by = (solver, n_iterations)
-        n_blocks = max(n_iterations, self.iteration)
+        n_blocks = max(min(n_iterations, solver.max_blocks or n_iterations), self.born)
         room = np.zeros((n_blocks, *self.coefficients.shape[1:]), self.coefficients.dtype)
-        room[: self.iteration] = self.coefficients[: self.iteration]
+        room[: self.born] = self.coefficients[: self.born]
         scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
         return replace(self, coefficients=room, scores=scores, made_by=made_by)
 
@@ -220,5 +232,5 @@ class _State:
         missing = rows.shape[0] - len(self.scores)
         if missing == 0:
             return self
-        fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
+        fresh = features.decision(self.coefficients[: self.born], rows[:missing])
         return replace(self, scores=np.concatenate([self.scale * fresh, self.scores]))

@@ -121,6 +121,18 @@ class FRS:
     def longer(self, problem: Problem, done: int) -> "FRS":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
+    def onward(self, done: int, n_new: int) -> "FRS":
+        """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
+        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
+
+    def endless(self) -> "FRS":
+        """This solver for rows that never end, which is the same."""
+        return self
+
+    def follow(self, problem: Problem, backend: Backend, state: State) -> State:
+        """A state of other rows as one of these."""
+        return state.detached()
+
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)
         features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)

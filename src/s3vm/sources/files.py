@@ -12,6 +12,7 @@ from s3vm import philox, tables
 from s3vm._typing import Array, Rows
 from s3vm.philox import Stream
 from s3vm.sources import ArraySource, stack
+from s3vm.sources.arrivals import Reservoir
 from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
 from s3vm.tables import TableError
 from s3vm.tables.kinds import Npy, Npz, files_of, kind_of
@@ -106,7 +107,7 @@ class FileSource(StreamSource):
         """Reads all rows once, if that has not been done; `progress` is told how many have been read."""
         if self._survey is not None and (self._survey.scaler is not None or not scale):
             return self._survey
-        kept, found, labels, scaler = _Kept(), [], [], StandardScaler() if scale else None
+        kept, found, labels, scaler = Reservoir(_KEPT), [], [], StandardScaler() if scale else None
         counts, n_read = [], 0
         for chunk in self._table.chunks:
             counts.append(0)
@@ -175,37 +176,6 @@ def _unlabelled(table: tables.Stream, chunk: int, check: bool) -> Iterator[Rows]
             table.check(batch.rows, f"part {chunk + 1:,}")
         known = _known(batch)
         yield batch.rows[~known] if known.any() else batch.rows
-
-
-class _Kept:
-    """A random sample of rows, found while they pass: those with the smallest numbers drawn for their places."""
-
-    def __init__(self) -> None:
-        self._parts: list[Rows] = []
-        self._numbers: list[Array] = []
-        self._limit, self._waiting = 1 << 32, 0
-
-    def add(self, rows: Rows, first: int) -> None:
-        block, row = divmod(first, 1 << 32)
-        numbers = philox.words(row, Stream.REFERENCE, block & 0xFFFFFFFF, 1, rows.shape[0])[0]
-        small = np.flatnonzero(numbers < self._limit)
-        self._parts.append(rows[small])
-        self._numbers.append(numbers[small])
-        self._waiting += len(small)
-        if self._waiting > 2 * _KEPT:
-            self._sift()
-
-    def rows(self) -> Rows:
-        self._sift()
-        return self._parts[0]
-
-    def _sift(self) -> None:
-        numbers = np.concatenate(self._numbers)
-        chosen = np.argsort(numbers, kind="stable")[:_KEPT]
-        self._parts, self._numbers = [stack(self._parts)[chosen]], [numbers[chosen]]
-        if len(chosen) == _KEPT:
-            self._limit = int(numbers[chosen[-1]])
-        self._waiting = len(chosen)
 
 
 def _known(batch: tables.Batch) -> Array:
