@@ -268,7 +268,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         keeps all rows and follows the exact solution.
 
         ``"tsg"`` and ``"frs"`` go through new unlabelled rows once and forget them, but for a random sample of 10,000:
-        memory does not grow, however many come. Labelled rows are remembered, and act on every step.
+        memory does not grow, however many come. Labelled rows are remembered, and act on every step. After `fit`, its
+        rows are gone through again first.
 
         Parameters
         ----------
@@ -286,7 +287,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return self._learn(seen if first else self._seen().and_then(seen), before, classes)
         remembered = getattr(self, "_waiting", None) if before is None or before.arrivals is None else before.seen
         if not first and remembered is None:
-            raise ValueError("partial_fit goes on only from partial_fit: begin with it, in a new classifier")
+            remembered, before = self._seen(), None  # a fit: its rows are gone through again
         if max_labeled is not None and (not isinstance(max_labeled, int | np.integer) or max_labeled < 2):
             raise ValueError(f"max_labeled={max_labeled!r} is not valid: give a whole number of at least 2, or None")
         arrivals = Arrivals(SAMPLE, self.dtype)
