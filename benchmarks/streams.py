@@ -88,8 +88,8 @@ def checkpointed(folder: str) -> dict:
     from s3vm.sources.files import FileSource
 
     path, model = os.environ["CHECKPOINT"], os.environ["MODEL"]
-    solver = TSG(max_iter=600, max_features=1024, batch_size=256)
-    source = FileSource(folder, "label", buffer_bytes=1 << 20)
+    solver = TSG(max_iter=300, max_features=512, batch_size=64)
+    source = FileSource(folder, "label", buffer_bytes=1 << 18)
     clf = S3VMClassifier(solver, random_state=0).fit(source, checkpoint=path, every=0.02, resume=True)
     clf.save(model)
     return {"n": clf.n_iter_}
@@ -123,7 +123,7 @@ def kill(times: int) -> None:
     parts = ("coefficients", "intercept", "weights")
     with tempfile.TemporaryDirectory() as place:
         folder, path, straight = Path(place, "rows"), Path(place, "c"), Path(place, "straight.s3vm")
-        make(folder, 200_000, n_labelled=100, per_file=50_000)
+        make(folder, 50_000, n_labelled=100, per_file=10_000)
         run = apart("checkpointed", folder, CHECKPOINT=str(path), MODEL=str(straight))
         begun = _wait_for(path, run)
         run.wait()

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import LabeledKFold
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
+    from s3vm.sources import ArraySource
+    from s3vm.sources.files import FileSource
+    from s3vm.sources.streams import BatchSource
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -20,9 +23,12 @@ __all__ = [
     "FRS",
     "RBF",
     "TSG",
+    "ArraySource",
+    "BatchSource",
     "Constant",
     "Decaying",
     "Exponential",
+    "FileSource",
     "Hat",
     "Hinge",
     "Incremental",
@@ -52,6 +58,9 @@ _HOMES = {
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["LabeledKFold"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
+    "sources": ["ArraySource"],
+    "sources.files": ["FileSource"],
+    "sources.streams": ["BatchSource"],
     "tuning": ["S3VMClassifierCV"],
 }
 _ROOMS = ("export", "plot", "report", "tables")

@@ -8,15 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import philox, tables
+from s3vm import philox
+from s3vm._optional import optional
 from s3vm._typing import Array, Rows
 from s3vm.philox import Stream
 from s3vm.sources import ArraySource, stack
 from s3vm.sources.arrivals import Reservoir
 from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
-from s3vm.tables import TableError
-from s3vm.tables.kinds import Npy, Npz, files_of, kind_of
-from s3vm.tables.labels import of_one_kind
+
+optional("pyarrow", "data")
+from s3vm import tables  # noqa: E402
+from s3vm.tables import TableError  # noqa: E402
+from s3vm.tables.kinds import Npy, Npz, files_of, kind_of  # noqa: E402
+from s3vm.tables.labels import of_one_kind  # noqa: E402
 
 __all__ = ["FileSource", "source_of"]
 
@@ -133,7 +137,7 @@ class FileSource(StreamSource):
         self._survey = _Survey(
             counts,
             stack(found) if found else nothing,
-            of_one_kind(np.concatenate(labels)) if labels else np.empty(0, object),
+            np.array(of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
             kept.rows() if sum(counts) else nothing,
             scaler,
         )
