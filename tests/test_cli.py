@@ -219,6 +219,58 @@ def test_warnings(folder, tmp_path):
     assert heard[0].startswith("no unlabelled rows")
 
 
+def test_a_stream_and_a_folder(folder, tmp_path, monkeypatch):
+    kept = of_json("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "kept.s3vm")
+    path = tmp_path / "streamed.s3vm"
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    some = np.where(KNOWN[:600], NAMES[:600], "")
+    for number in range(3):
+        at = slice(number * 200, number * 200 + 200)
+        pq.write_table(table(X[at], some[at]), parts / f"{number}.parquet", row_group_size=70)
+    report = tmp_path / "r.html"
+    found = of_json("fit", parts, "-t", "label", "--stream", "-o", path, "--report", report)
+    assert found["data"] == kept["data"] | {"file": str(parts)}
+    assert report.stat().st_size > 10_000
+    errors = [
+        of_json("evaluate", one, folder / "held.csv", "-t", "label")["measures"]["error"]
+        for one in (path, tmp_path / "kept.s3vm")
+    ]
+    assert errors[0] < errors[1] + 0.02
+    monkeypatch.setattr("s3vm.cli.data.machine_memory", lambda: 20_000)
+    assert of_json("fit", folder / "mails.csv", "-t", "label", "-o", path)["data"]["unlabelled"] == 550
+    apart = of_json("fit", folder / "few.csv", "-t", "label", "--unlabeled", folder / "many.parquet", "-o", path)
+    assert apart["data"]["rows"] == 600
+    with_some = ["fit", folder / "mails.csv", "-t", "label", "--unlabeled", folder / "many.parquet", "-o", path]
+    assert "put its labelled rows into a file" in complaint(*with_some)
+    assert "550 unlabelled rows" in " ".join(of_json(*with_some, "--stream")["warnings"])
+    assert of_json("predict", path, parts, "-o", tmp_path / "out.csv")["rows"] == 600
+
+
+def test_checkpoint_and_time_limit(folder, tmp_path):
+    common = ["fit", folder / "mails.csv", "-t", "label", "--C", 10, "--gamma", 1]
+    run(*common, "-o", tmp_path / "straight.s3vm")
+    found = of_json(*common, "-o", tmp_path / "a.s3vm", "--checkpoint", tmp_path / "c", "--max-seconds", 1e-3)
+    assert "the time is up after" in " ".join(found["warnings"])
+    assert not found["interrupted"]
+    run(*common, "-o", tmp_path / "b.s3vm", "--checkpoint", tmp_path / "c", "--resume")
+    scores = [loaded(tmp_path / f"{name}.s3vm").decision_function(X[600:]) for name in ("straight", "b")]
+    np.testing.assert_array_equal(*scores)
+    assert "another run" in complaint(*common[:-1], 2, "-o", tmp_path / "b", "--checkpoint", tmp_path / "c", "--resume")
+    assert "--checkpoint FILE" in complaint(*common, "--resume")
+    assert "--max-seconds" in complaint(*common, "--max-seconds", 0)
+
+
+def test_columns_of_text(folder, tmp_path):
+    colour = pa.array(np.where(X[:, 0] > np.median(X[:, 0]), "red", "blue"))
+    pq.write_table(table(X[:600], np.where(KNOWN[:600], NAMES[:600], ""), colour=colour[:600]), tmp_path / "a.parquet")
+    assert "encode them" in complaint("fit", tmp_path / "a.parquet", "-t", "label", "-o", tmp_path / "m")
+    found = of_json("fit", tmp_path / "a.parquet", "-t", "label", "--encode", "colour", "-o", tmp_path / "m")
+    assert found["data"]["features"] == 4
+    pq.write_table(table(X[600:], NAMES[600:], colour=colour[600:]), tmp_path / "b.parquet")
+    assert of_json("evaluate", tmp_path / "m", tmp_path / "b.parquet", "-t", "label")["measures"]["error"] < 0.2
+
+
 def test_report(folder, tmp_path):
     args = ("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--report", tmp_path / "r.html")
     assert "r.html" in run(*args, "--test", folder / "held.csv").stdout

@@ -419,10 +419,11 @@ def test_warm_start_with_other_rows(halves):
 
 def test_what_partial_fit_refuses(halves):
     X, _, some = halves
-    assert not hasattr(S3VMClassifier(TSG()), "partial_fit")
+    assert not hasattr(S3VMClassifier(CCCP()), "partial_fit")
+    assert not hasattr(S3VMClassifier(TSG()), "forget")
     assert not hasattr(S3VMClassifier("cccp"), "forget")
     with pytest.raises(AttributeError, match="partial_fit") as refused:
-        S3VMClassifier().partial_fit(X, some)
+        S3VMClassifier("cccp").partial_fit(X, some)
     assert "incremental" in str(refused.value.__cause__)
     clf = S3VMClassifier("incremental", **FITTED)
     with pytest.raises(ValueError, match="labelled rows of each class"):

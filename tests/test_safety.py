@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
-from s3vm.model_selection import stratified_folds
+from s3vm.folds import stratified_folds
 from s3vm.safety import brier_losses, choose
 from s3vm.tuning import tune
 

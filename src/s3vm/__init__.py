@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.model_selection import HalvingSearchCV, LabeledKFold
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
+    from s3vm.sources import ArraySource
+    from s3vm.sources.files import FileSource
+    from s3vm.sources.streams import BatchSource
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -21,10 +24,13 @@ __all__ = [
     "FRS",
     "RBF",
     "TSG",
+    "ArraySource",
+    "BatchSource",
     "Constant",
     "DaskS3VMClassifier",
     "Decaying",
     "Exponential",
+    "FileSource",
     "HalvingSearchCV",
     "Hat",
     "Hinge",
@@ -56,6 +62,9 @@ _HOMES = {
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "model_selection": ["HalvingSearchCV", "LabeledKFold"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
+    "sources": ["ArraySource"],
+    "sources.files": ["FileSource"],
+    "sources.streams": ["BatchSource"],
     "tuning": ["S3VMClassifierCV"],
 }
 _ROOMS = ("export", "plot", "report", "tables")

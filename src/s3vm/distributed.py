@@ -106,7 +106,7 @@ class DaskS3VMClassifier(S3VMClassifier):
         self.client = client
         self.patience = patience
 
-    def fit(self, X: Any, y: Any, unlabeled: Any = None) -> "DaskS3VMClassifier":
+    def fit(self, X: Any, y: Any, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
         """Learn from the rows of X, those marked `unlabeled` in y being unlabelled, and of `unlabeled`.
 
         Parameters

@@ -1,7 +1,11 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
+import os
+import sys
 import warnings
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,15 +15,15 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from s3vm import backends, philox
+from s3vm import backends, checkpoints, philox
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
+from s3vm.folds import distinct_rows, lasting_folds, newest, stratified_folds
 from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import as_column, split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
-from s3vm.model_selection import distinct_rows, stratified_folds
 from s3vm.models import Model, winners
 from s3vm.philox import Stream
 from s3vm.problem import Problem
@@ -27,8 +31,10 @@ from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
-from s3vm.sources import ArraySource, Source
-from s3vm.training import Progress, train
+from s3vm.sources import ENDLESS, ArraySource, Source, as_rows, is_source
+from s3vm.sources.arrivals import Arrivals
+from s3vm.sources.streams import BatchSource, MappedSource
+from s3vm.training import EarlyStopping, Progress, Rules, thinned, train
 
 __all__ = ["SAMPLE", "S3VMClassifier", "has_probability", "positive"]
 
@@ -42,13 +48,17 @@ _LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
 class _Start(NamedTuple):
-    """What a fit leaves for its continuation; the rows too, if others are to follow them."""
+    """What a fit leaves for its continuation; the rows too, if others are to follow them.
+
+    `seen` are all rows; or, if there are `arrivals`, the labelled ones that are remembered.
+    """
 
     state: State
     lasting: tuple[Any, ...]
     n_folds: int
     C: float
     seen: Seen | None
+    arrivals: Arrivals | None = None
 
 
 class _Training(NamedTuple):
@@ -117,6 +127,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     verbose : int or callable, default 0
         Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, the
         most there can be, and the line of `history_` as a dict.
+    max_seconds : float or None, default None
+        When to stop training, with a warning, and keep the model so far.
+    early_stopping : "reference", "held_out" or None, default None
+        When to stop training before the last iteration, once the unlabelled rows have their full weight:
+        ``"reference"`` when hardly any row of a sample of unlabelled rows changes its class any more, ``"held_out"``
+        when the Brier score of labelled rows that were left out does not fall any more.
 
     Attributes
     ----------
@@ -154,6 +170,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     model_: Model
     safety_: Safety | None
     _start: _Start | None
+    _training: _Training | None
+    _waiting: Seen | None
     _transduction: Array | None
 
     def __init__(
@@ -177,6 +195,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,
+        max_seconds: float | None = None,
+        early_stopping: EarlyStopping = None,
     ) -> None:
         self.solver = solver
         self.kernel = kernel
@@ -196,26 +216,61 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.max_seconds = max_seconds
+        self.early_stopping = early_stopping
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "S3VMClassifier":
-        """Learn from the rows of X, those marked `unlabeled` in y being unlabelled.
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        unlabeled: Any = None,
+        checkpoint: Any = None,
+        every: float = 60.0,
+        resume: bool = False,
+    ) -> "S3VMClassifier":
+        """Learn from the rows of X, those marked `unlabeled` in y being unlabelled; or from a source of rows.
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame of shape (n_rows, n_features)
+        X : array, CSR matrix or data frame of shape (n_rows, n_features); or a source
+            A source that knows labels, such as ``FileSource("folder", target="label")``, stands for X and y.
         y : array of shape (n_rows,)
         sample_weight : array of shape (n_rows,) or None, default None
             Factors on C a row; those of unlabelled rows are not used.
+        unlabeled : source, path, array or iterable of batches, or None, default None
+            The unlabelled rows, which need not fit into memory; all rows of X are then labelled. See
+            `s3vm.sources`.
+        checkpoint : path or None, default None
+            A file that is written on the way, from which a run that was broken off can go on.
+        every : float, default 60
+            Seconds between checkpoints.
+        resume : bool, default False
+            Whether to go on from the checkpoint, if there is one. The model is then the same, to the last bit, as if
+            the run had never been broken off. A checkpoint of other rows or settings is refused.
         """
+        rules = Rules(self.max_seconds, self.early_stopping, checkpoint, every, resume)
+        if checkpoint is not None and solver(self.solver).takes_rows:
+            raise ValueError("this solver keeps all rows and their kernel matrix, too much for a checkpoint")
+        if self.warm_start and checkpoint is not None:
+            raise ValueError("warm_start=True goes on from the model in memory: leave checkpoint=None")
         before = self._before() if self.warm_start else None
-        return self._learn(self._rows(X, y, sample_weight, reset=before is None), before)
+        seen, source = self._given(X, y, sample_weight, unlabeled, reset=before is None)
+        return self._learn(seen, before, source=source, rules=rules)
 
-    @available_if(lambda self: _takes_rows(self))
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "S3VMClassifier":
+    @available_if(lambda self: _goes_on(self))
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
+    ) -> "S3VMClassifier":
         """Learn from more rows, labelled or not, beside all that were given before.
 
-        It goes on from the solution without them, which `solver="incremental"` can. The first call is a `fit`, which
-        settles the classes, the kernel's width and C. All rows are kept, and the solver keeps their kernel matrix.
+        The first call is a `fit`, which settles the classes, the kernel's width and C. ``solver="incremental"`` then
+        keeps all rows and follows the exact solution.
+
+        ``"tsg"`` and ``"frs"`` go through new unlabelled rows once and forget them, but for a random sample of 10,000:
+        memory does not grow, however many come. Labelled rows are remembered, and act on every step. After `fit`, its
+        rows are gone through again first.
 
         Parameters
         ----------
@@ -223,10 +278,35 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             As in `fit`. Later calls may have unlabelled rows only, or labelled ones.
         classes : array or None, default None
             All labels that will come, each of which the first call must have. None takes those of the first call.
+        max_labeled : int or None, default None
+            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
+            class if there are enough. None remembers all.
         """
         before, first = self._before(), not hasattr(self, "model_")
         seen = self._rows(X, y, sample_weight, reset=first)
-        return self._learn(seen if first else self._seen().and_then(seen), before, classes)
+        if solver(self.solver).takes_rows:
+            return self._learn(seen if first else self._seen().and_then(seen), before, classes)
+        remembered = getattr(self, "_waiting", None) if before is None or before.arrivals is None else before.seen
+        if not first and remembered is None:
+            remembered, before = self._seen(), None  # a fit: its rows are gone through again
+        if max_labeled is not None and (not isinstance(max_labeled, int | np.integer) or max_labeled < 2):
+            raise ValueError(f"max_labeled={max_labeled!r} is not valid: give a whole number of at least 2, or None")
+        arrivals = Arrivals(SAMPLE, self.dtype)
+        if before is not None and before.arrivals is not None:
+            arrivals = deepcopy(before.arrivals)  # an error must not leave a trace
+        if remembered is not None:
+            seen = remembered.and_then(seen)
+        labelled, labels = split_labels(seen.y, self.unlabeled)
+        arrivals.add(seen.X[np.flatnonzero(~labelled)])
+        at = np.flatnonzero(labelled)
+        if max_labeled is not None:
+            at = at[newest(labels, max_labeled)]
+        seen = Seen(seen.X[at], seen.y[at], seen.weight[at])
+        if arrivals.n_rows:
+            return self._learn(seen, before, classes, arrivals)
+        self._learn(seen, None, classes)
+        self._training, self._waiting = None, seen  # a plain SVM until unlabelled rows come
+        return self
 
     @available_if(lambda self: _takes_rows(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
@@ -235,12 +315,24 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return self._learn(self._seen().without(rows), self._before())
 
     def _learn(
-        self, seen: Seen, before: _Start | None, expected: Any = None, source: Source | None = None
+        self,
+        seen: Seen,
+        before: _Start | None,
+        expected: Any = None,
+        source: Source | None = None,
+        rules: Rules | None = None,
     ) -> "S3VMClassifier":
         """Trains on all rows `seen`, going on from what was `before`. With a `source`, all of `seen` are labelled."""
         chosen = solver(self.solver)
         engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
+        rules = rules or Rules(self.max_seconds, self.early_stopping)
         X, y, weight = seen
+        streamed = source is not None
+        arrivals = source if isinstance(source, Arrivals) else None
+        if arrivals is not None:
+            chosen = chosen.endless()  # type: ignore[attr-defined]
+        if streamed and chosen.takes_rows:
+            raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
         labelled, labels = split_labels(y, self.unlabeled)
         counts = weight[labelled] > 0
         at, unlabelled = np.flatnonzero(labelled)[counts], np.flatnonzero(~labelled)
@@ -269,16 +361,19 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         factor = class_factors(self.class_weight, classes, codes)
         rows, codes, weight_l = distinct_rows(host(ArraySource(X, at, self.dtype).take(slice(None))), codes, weight[at])
         if before is None:
-            seed = _seed(self.random_state)
+            stored = checkpoints.seed_of(rules.checkpoint) if rules.resume and self.random_state is None else None
+            seed = _seed(self.random_state) if stored is None else stored
             resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed, source)
             C, fitted_kernel = self._cost_and_kernel(resolved, rows, codes, weight_l * factor[codes], seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
-        weights = self._weights(len(codes), source.n_rows if source is not None else 0)
+        weights = self._weights(len(codes), source.n_rows if source is not None else 0, lasting=arrivals is not None)
         if self.unlabeled_weight == "auto" and source is not None:
             check_labelled(len(codes))  # the supervised solution is one of the choices
-        left_out = self._left_out(codes, before.n_folds if before and not chosen.takes_rows else _FOLDS, seed)
+        n_folds = before.n_folds if before and not chosen.takes_rows else _FOLDS
+        lasting = None if arrivals is None else lasting_folds(rows, _FOLDS)  # rows will come: each has its place
+        left_out = self._left_out(codes, n_folds, seed, lasting)
         priors = self._priors(classes, codes, weight_l, left_out)
         problem = Problem(
             labelled=rows,
@@ -290,9 +385,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             prior_is_known=self.class_prior is not None,
             **make_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
         )
-        if before is not None:
-            chosen = chosen.longer(problem, before.state.iteration)
-        state, history = train(chosen, problem, engine, before.state if before else None, self.verbose)
+        start = None if before is None else before.state
+        if start is not None and arrivals is not None:
+            chosen = chosen.onward(start.iteration, arrivals.n_new)  # type: ignore[attr-defined]
+            start = chosen.follow(problem, engine, start)
+        elif start is not None:
+            chosen = chosen.longer(problem, start.iteration)
+        state, history = train(chosen, problem, engine, start, self.verbose, rules)
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
@@ -305,13 +404,19 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if before is not None:
             new = history
             history = {name: np.concatenate([old, new.get(name, [])]) for name, old in self.history_.items()}
+            history = thinned(history)
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
         self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
         self._start = None
         if self.warm_start or chosen.takes_rows:
             rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.takes_rows else None
             self._start = _Start(state.detached(), *rest)
-        self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, host(X[:_KEPT]).copy())
+        if arrivals is not None:
+            arrivals.release()
+            self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C, seen, arrivals)
+        self._training = self._waiting = None
+        if not streamed:
+            self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, host(X[:_KEPT]).copy())
         self._transduction = None
         self._warn_of_collapse(source, codes, weight_l)
         return self
@@ -342,6 +447,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     ) -> Kernel:
         """The kernel with a width that fits the rows."""
         chosen = kernel(self.kernel, self.gamma)
+        if source is not None and not len(unlabelled) and isinstance(chosen.gamma, str):
+            return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)
         if chosen.gamma != "median":
             return chosen.resolve(X, row_weight, seed)
         if len(unlabelled) > SAMPLE:
@@ -356,21 +463,29 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """The cost of a labelled row of weight 1, and the kernel."""
         return positive("C", self.C), resolved
 
-    def _weights(self, n_labelled: int, n_unlabelled: int) -> list[float]:
-        """The weights of the unlabelled rows that are tried; the history speaks of the first."""
+    def _weights(self, n_labelled: int, n_unlabelled: int, lasting: bool = False) -> list[float]:
+        """The weights of the unlabelled rows that are tried; the history speaks of the first.
+
+        If they are to last, they do not depend on how many labelled rows there are by now.
+        """
         if n_unlabelled == 0:
             return [0.0]
         if self.unlabeled_weight == "auto":
-            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if n_labelled < FEW_LABELS else list(_AUTO_WEIGHTS)
+            few = lasting or n_labelled < FEW_LABELS
+            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if few else list(_AUTO_WEIGHTS)
         if self.unlabeled_weight == "paper":
+            if n_unlabelled == ENDLESS:
+                raise ValueError('how many unlabelled rows there are is not known: unlabeled_weight="paper" needs it')
             return [n_labelled / n_unlabelled]
         return [positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
 
-    def _left_out(self, codes: Array, most: int, seed: int) -> Array:
+    def _left_out(self, codes: Array, most: int, seed: int, folds: Array | None = None) -> Array:
         """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
         nothing = np.zeros((len(codes), 1), dtype=bool)
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
+        if folds is not None:
+            return np.hstack([nothing, folds[:, None] == np.arange(_FOLDS)])
         if len(codes) < FEW_LABELS and codes.max() == 1:
             # Every row on its own, but for the only one of its class, without which there is nothing to train.
             return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
@@ -418,14 +533,67 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         check_consistent_length(X, y)
         return Seen(X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
 
+    def _given(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> tuple[Seen, Source | None]:
+        """Rows with their labels and weights, and where more unlabelled ones come from, if not from the same place."""
+        source = None
+        if is_source(X):
+            if y is not None or unlabeled is not None or sample_weight is not None:
+                raise ValueError(
+                    "a source stands for X, y and unlabeled: give it alone, or fit(X, y, unlabeled=source)"
+                )
+            if not hasattr(X, "labelled"):
+                raise ValueError("this source knows no labels: give labelled rows too, fit(X, y, unlabeled=source)")
+            if hasattr(X, "survey"):
+                X.survey(_rows_read(self.verbose))
+            source = X
+            X, y = source.labelled()
+            seen = self._rows(X, y, None, reset)
+        else:
+            seen = self._rows(X, y, sample_weight, reset)
+        if unlabeled is not None:
+            source = self._source(unlabeled)
+        if source is None:
+            return seen, None
+        if not split_labels(seen.y, self.unlabeled)[0].all():
+            raise ValueError(
+                f"some rows are marked {self.unlabeled!r}, unlabelled, beside a source of unlabelled rows: leave them "
+                "out or put them into the source; FileSource takes mark=[...] for what means no label"
+            )
+        if source.n_dims != seen.X.shape[1]:
+            raise ValueError(f"the labelled rows have {seen.X.shape[1]} columns, the unlabelled ones {source.n_dims}")
+        names = getattr(source, "names", None)
+        if names is not None:
+            known = getattr(self, "feature_names_in_", None)
+            if known is not None and list(known) != list(names):
+                raise ValueError(f"the columns of X are {list(known)[:5]}..., those of the source {list(names)[:5]}...")
+            self.feature_names_in_ = np.array(names, dtype=object)
+        if getattr(source, "dtype", np.dtype(self.dtype)) != np.dtype(self.dtype):
+            source = MappedSource(source, partial(as_rows, dtype=self.dtype))
+        return seen, source
+
+    def _source(self, unlabeled: Any) -> Any:
+        """Unlabelled rows of any kind as a source."""
+        if is_source(unlabeled):
+            return unlabeled
+        if isinstance(unlabeled, str | os.PathLike):
+            from s3vm.sources.files import source_of
+
+            return source_of(unlabeled, self.dtype)
+        if hasattr(unlabeled, "shape"):
+            return ArraySource(self._checked(unlabeled, reset=False), None, self.dtype)
+        if callable(unlabeled) or hasattr(unlabeled, "__iter__"):
+            return BatchSource(unlabeled, dtype=self.dtype)
+        raise ValueError(f"unlabeled={unlabeled!r} is not known: give an array, a path, or an iterable of batches")
+
     def _seen(self) -> Seen:
         """All rows that were given before, which must be as they were."""
         before, training = self._start, getattr(self, "_training", None)
-        if training is None and before is not None and before.seen is not None:
+        if training is None and before is not None and before.seen is not None and before.arrivals is None:
             return before.seen
         if training is None:
             raise AttributeError(
-                "transduction_, partial_fit and forget need the training rows, which a loaded model has not kept"
+                "transduction_, partial_fit and forget need the training rows, which neither a loaded model nor one of "
+                "a stream has kept"
             )
         seen, *_, kept = training
         if (host(seen.X[:_KEPT]) != kept).sum() > 0:
@@ -483,7 +651,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self._transduction is None:
-            X, at, codes = self._seen().X, self._training.at, self._training.codes
+            X = self._seen().X
+            assert self._training is not None
+            at, codes = self._training.at, self._training.codes
             result = np.empty(X.shape[0], dtype=np.intp)
             result[at] = codes
             rest = np.setdiff1d(np.arange(X.shape[0]), at, assume_unique=True)
@@ -563,6 +733,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
+def _goes_on(estimator: S3VMClassifier) -> bool:
+    if not (solver(estimator.solver).takes_rows or hasattr(solver(estimator.solver), "follow")):
+        raise AttributeError('partial_fit needs a solver that goes on with other rows: "tsg", "frs" or "incremental"')
+    return True
+
+
 def _takes_rows(estimator: S3VMClassifier) -> bool:
     if not solver(estimator.solver).takes_rows:
         raise AttributeError('rows can come and leave only with a solver that keeps up: solver="incremental"')
@@ -573,6 +749,18 @@ def has_probability(estimator: S3VMClassifier) -> bool:
     if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
         raise AttributeError("predict_proba needs probability=True when the model is fitted")
     return True
+
+
+def _rows_read(verbose: Any) -> Any:
+    """Who is told how many rows have been read."""
+    if callable(verbose) or verbose <= 0:
+        return None
+
+    def told(n_rows: int) -> None:
+        sys.stderr.write(f"\r{n_rows:,} rows read")
+        sys.stderr.flush()
+
+    return told
 
 
 def positive(name: str, value: Any, zero: bool = False) -> float:

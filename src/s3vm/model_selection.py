@@ -4,12 +4,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import BaseCrossValidator, ParameterGrid, StratifiedKFold
@@ -19,16 +16,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from s3vm import philox
 from s3vm._typing import Array
 from s3vm.kernels import kernel
 from s3vm.labels import as_column, split_labels
-from s3vm.philox import Stream
 from s3vm.safety import brier_losses
 from s3vm.solvers import solver
 from s3vm.training import Line, Progress
 
-__all__ = ["USUAL_C", "USUAL_FACTOR", "HalvingSearchCV", "LabeledKFold", "distinct_rows", "stratified_folds"]
+__all__ = [
+    "USUAL_C",
+    "USUAL_FACTOR",
+    "HalvingSearchCV",
+    "LabeledKFold",
+]
 
 USUAL_C, USUAL_FACTOR = 10.0, 2.0  # what does well on most sets when nothing is known; the width in terms of the median
 _CS, _FACTORS, _WEIGHTS = (1.0, 10.0, 100.0, 1000.0), (0.5, 1.0, 2.0, 4.0, 8.0), (0.0, 0.3, 1.0)
@@ -424,46 +424,3 @@ def _usual_of_good(scores: Array, away: Array) -> int:
     behind = scores[mean.argmax()] - scores
     noise = behind.std(axis=1, ddof=1) / np.sqrt(scores.shape[1]) if scores.shape[1] > 1 else np.zeros(len(scores))
     return int(np.where(behind.mean(axis=1) <= _NOISE * noise, away, np.inf).argmin())
-
-
-def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Array]:
-    """Labelled rows in an order that depends on what they are, copies with the same label merged into one.
-
-    Whatever is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
-    with twice the weight.
-    """
-    digests = _digests(X)
-    order = np.lexsort((digests, codes))
-    digests = digests[order]
-    new = np.r_[True, (digests[1:] != digests[:-1]) | (codes[order][1:] != codes[order][:-1])]
-    first = order[new]
-    return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
-
-
-def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array:
-    """The fold of each row, drawn at random: at most `most` folds, each with every class in its training part.
-
-    A class of one row cannot be held out; then all rows are in fold 0. Another `draw` gives other folds.
-    """
-    n_folds = min(most, int(np.bincount(codes).min()))
-    shuffle = philox.words(seed, Stream.FOLD, draw, len(codes), 1)[:, 0]
-    folds = np.empty(len(codes), dtype=np.intp)
-    folds[np.lexsort((shuffle, codes))] = np.arange(len(codes)) % n_folds
-    return folds
-
-
-def _digests(X: Any) -> Array:
-    """One number for the content of each row, the same for dense and sparse rows."""
-    compressed = sparse.csr_array(X, dtype=np.float64, copy=True)
-    compressed.sum_duplicates()
-    compressed.eliminate_zeros()
-    compressed.sort_indices()
-    ends = compressed.indptr
-    columns, values = compressed.indices.astype(np.int64), compressed.data
-    return np.array(
-        [
-            int.from_bytes(blake2b(columns[a:b].tobytes() + values[a:b].tobytes(), digest_size=8).digest(), "little")
-            for a, b in pairwise(ends)
-        ],
-        dtype=np.uint64,
-    )

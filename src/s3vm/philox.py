@@ -36,6 +36,8 @@ class Stream(IntEnum):
     UNLABELLED = 4
     REFERENCE = 5
     FOLD = 6
+    CHUNK = 7
+    WINDOW = 8
 
 
 _MULTIPLIER_0 = np.uint64(0xD2511F53)

@@ -7,7 +7,7 @@ import numpy as np
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.sources import Source, stack
+from s3vm.sources import ArraySource, Source, stack
 
 __all__ = ["Problem"]
 
@@ -79,6 +79,11 @@ class Problem:
         """All rows at once, the labelled ones first."""
         if self.unlabelled is None:
             return self.labelled
+        if not isinstance(self.unlabelled, ArraySource):
+            raise ValueError(
+                'this solver looks at all rows at once, and these are a stream: use solver="tsg" or "frs", or read '
+                "them into an array"
+            )
         return stack([self.labelled, self.unlabelled.sample(self.seed, self.unlabelled.n_rows)])
 
     def objective(self, k: int, norm: float, r_l: Array, r_u: Array) -> float:

@@ -1,80 +1,301 @@
-"""The one loop that drives any solver: history, progress, and what Ctrl-C leaves behind."""
+"""The one loop that drives any solver: history, progress, checkpoints, when to stop, and what Ctrl-C leaves behind."""
 
+import os
 import sys
 import time
 import warnings
+from array import array
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from s3vm import checkpoints
 from s3vm._typing import Array
 from s3vm.backends import Backend
+from s3vm.checkpoints import Checkpoint
 from s3vm.memory import check_memory
 from s3vm.models import winners
 from s3vm.problem import Problem
+from s3vm.safety import brier_losses
 from s3vm.solvers import Solver, State
+from s3vm.sources import ExhaustedError
 
-__all__ = ["Interrupted", "Line", "Progress", "train"]
+__all__ = ["History", "Interrupted", "Line", "OutOfRows", "OutOfTime", "Progress", "Rules", "thinned", "train"]
 
 History = dict[str, Array]
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Told after every iteration how many are done, how many there are at most, and the line of the history."""
 
+EarlyStopping = Literal["reference", "held_out"] | None
+
 _SECONDS_BETWEEN_LINES = 0.2
+_MOST_LINES = 1 << 16  # of the history; beyond, every second one is left out
+_TOGETHER = 256  # iterations whose held-out scores are judged at once
+_BETWEEN_CHECKS = 50  # iterations
+_REFERENCE = 2000  # unlabelled rows that are looked at
+_SETTLED = 0.001  # share of them that may still change their class
+_PATIENCE = 3  # checks
 
 
 class Interrupted(UserWarning):
     """Ctrl-C ended the training, and the model so far is kept."""
 
 
+class OutOfTime(UserWarning):
+    """`max_seconds` ended the training, and the model so far is kept."""
+
+
+class OutOfRows(UserWarning):
+    """The unlabelled rows came to an end before the training did, and the model so far is kept."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a run stops before its end, and what is kept of it on the way."""
+
+    max_seconds: float | None = None
+    early_stopping: EarlyStopping = None
+    checkpoint: Any = None
+    every: float = 60.0
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_seconds is not None and not _is_number(self.max_seconds, above=0):
+            raise ValueError(f"max_seconds={self.max_seconds!r} is not valid: give a number above 0, or None")
+        if not _is_number(self.every):
+            raise ValueError(f"every={self.every!r} is not valid: give the seconds between checkpoints, at least 0")
+        if self.early_stopping not in (None, "reference", "held_out"):
+            raise ValueError(f'early_stopping={self.early_stopping!r} is not known: give "reference" or "held_out"')
+        if self.resume and self.checkpoint is None:
+            raise ValueError('resume=True needs the file to go on from: checkpoint="path"')
+
+
 def train(
-    solver: Solver, problem: Problem, backend: Backend, state: State | None = None, verbose: int | Progress = 0
+    solver: Solver,
+    problem: Problem,
+    backend: Backend,
+    state: State | None = None,
+    verbose: int | Progress = 0,
+    rules: Rules | None = None,
 ) -> tuple[State, History]:
-    """Runs a solver to its end, or to Ctrl-C, which keeps what has been learnt and warns.
+    """Runs a solver to its end; or to Ctrl-C, a time limit or the end of a stream, which keep what has been learnt.
 
     Returns
     -------
     state : the last state
-    history : dict of arrays, one entry an iteration
+    history : dict of arrays, one entry an iteration; from 65,536 iterations on, one for every second, fourth, ...
     """
+    rules = rules or Rules()
     check_memory(solver, problem, backend)
-    records: list[dict[str, float]] = []
-    held_out = _HeldOut(problem)
-    states: Iterator[State] = solver.run(problem, backend, state)
-    total = solver.iterations(problem)
-    line = Line(active=not callable(verbose) and verbose > 0)
+    total, begun = solver.iterations(problem), time.monotonic()
+    log = _Log(problem)
+    stop = _Stop(rules.early_stopping, solver, problem, backend)
+    keeper = None
+    if rules.checkpoint is not None:
+        keeper = _Keeper(rules, checkpoints.run_of(solver, problem, backend) | {"early_stopping": str(stop.kind)})
+        if (found := keeper.found()) is not None:
+            state = found.state
+            log.recall(found.memory["log"])
+            stop.recall(found.memory["stop"])
+    line = Line(active=not callable(verbose) and verbose > 0, first=state.iteration if state is not None else 0)
     show = verbose if callable(verbose) else line.show
+    states: Iterator[State] = solver.run(problem, backend, state) if not stop.now else iter(())
+
+    def kept(why: str, kind: type[Warning]) -> None:
+        done = 0 if state is None else state.iteration
+        text = f"{why} after {done} of {total} iterations; the model so far is kept"
+        warnings.warn(text, kind, stacklevel=5)
+
     try:
         # The products between sweeps are small: threads of the BLAS would only wait for each other.
         with threadpool_limits(limits=1, user_api="blas"):
             for state in states:
-                records.append({"iteration": state.iteration, **state.record})
-                held_out.keep(state.labelled_scores())
-                show(state.iteration, total, records[-1])
+                log.add(state)
+                show(state.iteration, total, log.last)
+                if keeper is not None:
+                    keeper.perhaps(state, log, stop)
+                if stop.after(state):
+                    break
+                if rules.max_seconds is not None and time.monotonic() - begun >= rules.max_seconds:
+                    if state.iteration < total:
+                        kept("the time is up", OutOfTime)
+                    break
     except KeyboardInterrupt:
-        if not records or state is None:
+        if not log or state is None:
             raise
-        warnings.warn(
-            f"interrupted after {state.iteration} of {total} iterations; the model so far is kept",
-            Interrupted,
-            stacklevel=4,
-        )
+        kept("interrupted", Interrupted)
+    except ExhaustedError:
+        if not log or state is None:
+            raise
+        kept("no more unlabelled rows", OutOfRows)
     finally:
         line.close(backend.used())
     if state is None:
         raise ValueError("the solver made no iteration")
-    names = dict.fromkeys(name for record in records for name in record)
-    history = {name: np.array([record.get(name, np.nan) for record in records]) for name in names}
-    return state, history | held_out.curves()
+    if keeper is not None:
+        keeper.write(state, log, stop)
+    return state, log.history()
+
+
+def thinned(history: History) -> History:
+    """A history of which every second line is left out as often as it is too long; the last line stays."""
+    while (n_lines := len(history["iteration"])) > _MOST_LINES + 1:
+        at = np.union1d(np.arange(1, n_lines, 2), n_lines - 1)
+        history = {name: values[at] for name, values in history.items()}
+    return history
+
+
+class _Keeper:
+    """Writes a checkpoint now and then."""
+
+    def __init__(self, rules: Rules, run: dict[str, str]) -> None:
+        self._rules, self._run, self._last = rules, run, time.monotonic()
+        folder = os.path.dirname(os.path.realpath(rules.checkpoint))
+        if not os.path.isdir(folder) or os.path.isdir(rules.checkpoint):  # found out before the work, not after it
+            raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: give a file in a folder that exists")
+
+    def found(self) -> Checkpoint | None:
+        """What an earlier run has left, if it is to be gone on from."""
+        if self._rules.resume and os.path.exists(self._rules.checkpoint):
+            return checkpoints.read(self._rules.checkpoint, self._run)
+        return None
+
+    def perhaps(self, state: State, log: "_Log", stop: "_Stop") -> None:
+        if time.monotonic() - self._last >= self._rules.every:
+            self.write(state, log, stop)
+
+    def write(self, state: State, log: "_Log", stop: "_Stop") -> None:
+        memory = {"log": log.remember(), "stop": stop.remember()}
+        checkpoints.write(self._rules.checkpoint, self._run, Checkpoint(state, memory))
+        self._last = time.monotonic()
+
+
+class _Stop:
+    """Early stopping: a look at some rows every 50 iterations, once the unlabelled rows have their full weight.
+
+    ``"reference"``: stops when hardly any of a sample of unlabelled rows has changed its class at two looks in a row.
+    ``"held_out"``: stops when the Brier score of labelled rows that were left out has not fallen at three.
+    """
+
+    def __init__(self, kind: EarlyStopping, solver: Solver, problem: Problem, backend: Backend) -> None:
+        self.kind, self._problem, self._backend = kind, problem, backend
+        self._first = float(getattr(solver, "ramp", 0.0)) * solver.iterations(problem) if kind else 0.0
+        self._codes, self._best, self._count, self.now = np.empty(0, np.intp), np.inf, 0, False
+        self._held_out = _HeldOut(problem)
+        if kind == "held_out" and not self._held_out:
+            raise ValueError(
+                'early_stopping="held_out" needs labelled rows that are left out: set probability=True or '
+                'unlabeled_weight="auto", and label at least two rows of each class'
+            )
+        if kind == "reference" and problem.unlabelled is None:
+            raise ValueError('early_stopping="reference" needs unlabelled rows')
+
+    def after(self, state: State) -> bool:
+        """Whether to stop after this iteration."""
+        if self.kind is None or state.iteration < self._first or state.iteration % _BETWEEN_CHECKS:
+            return False
+        if self.kind == "held_out":
+            scores = state.labelled_scores()
+            if scores is None:
+                scores = state.model().decision(self._problem.labelled, self._backend)
+            loss = self._held_out.brier(scores)
+            self._count = 0 if loss < self._best else self._count + 1
+            self._best = min(loss, self._best)
+            self.now = self._count >= _PATIENCE
+        else:
+            assert self._problem.unlabelled is not None
+            wanted = state.model().columns(slice(0, self._problem.n_models))
+            sample = self._problem.unlabelled.sample(self._problem.seed, _REFERENCE)
+            codes = winners(wanted.decision(sample, self._backend))
+            settled = len(self._codes) == len(codes) and np.mean(codes != self._codes) <= _SETTLED
+            self._count = self._count + 1 if settled else 0
+            self._codes = codes
+            self.now = self._count >= _PATIENCE - 1
+        return self.now
+
+    def remember(self) -> dict[str, Any]:
+        return {"codes": self._codes, "best": self._best, "count": self._count, "now": self.now}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        self._codes, self._best, self._count, self.now = (memory[name] for name in ("codes", "best", "count", "now"))
+
+
+class _Log:
+    """The lines of the history. Memory is bounded: of very many lines, every second one is left out."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._held_out, self._scores = _HeldOut(problem), list[Array]()
+        self._lines: dict[str, array[float]] = {}
+        self._curves: dict[str, array[float]] = {}
+        self._stride = 1
+        self.last: dict[str, float] = {}
+        self._last_scores: Array | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.last)
+
+    def add(self, state: State) -> None:
+        self.last = {"iteration": state.iteration, **state.record}
+        scores = state.labelled_scores() if self._held_out else None
+        self._last_scores = None if scores is None else self._held_out.of(scores)
+        if state.iteration % self._stride:
+            return
+        self._append(self._lines, {name: [value] for name, value in self.last.items()})
+        if self._last_scores is not None:
+            self._scores.append(self._last_scores)
+        if len(self._scores) == _TOGETHER:
+            self._judge()
+        if len(self._lines["iteration"]) > _MOST_LINES:
+            self._thin()
+
+    def history(self) -> History:
+        if self.last and (not self._lines or self._lines["iteration"][-1] != self.last["iteration"]):
+            self._append(self._lines, {name: [value] for name, value in self.last.items()})
+            if self._last_scores is not None:
+                self._scores.append(self._last_scores)
+        self._judge()
+        history = {name: np.array(values) for name, values in (self._lines | self._curves).items()}
+        return history | {"iteration": history["iteration"].astype(np.intp)}
+
+    def remember(self) -> dict[str, Any]:
+        self._judge()
+        parts = {"lines": self._lines, "curves": self._curves}
+        arrays = {name: {key: np.array(values) for key, values in part.items()} for name, part in parts.items()}
+        return {**arrays, "stride": self._stride, "last": self.last, "scores": self._last_scores}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        for name, part in (("lines", self._lines), ("curves", self._curves)):
+            self._append(part, memory[name])
+        self._stride, self.last, self._last_scores = memory["stride"], memory["last"], memory["scores"]
+
+    def _append(self, lines: "dict[str, array[float]]", more: Mapping[str, Any]) -> None:
+        n_before = len(next(iter(lines.values()))) if lines else 0
+        for name, values in more.items():
+            lines.setdefault(name, array("d", [np.nan] * n_before)).extend(values)
+        n_now = max(map(len, lines.values()), default=0)
+        for values in lines.values():  # a line may lack what others have
+            values.extend([np.nan] * (n_now - len(values)))
+
+    def _judge(self) -> None:
+        if self._scores:
+            self._append(self._curves, self._held_out.curves(np.array(self._scores)))
+            self._scores.clear()
+
+    def _thin(self) -> None:
+        self._judge()
+        self._stride *= 2
+        kept = [k for k, number in enumerate(self._lines["iteration"]) if number % self._stride == 0]
+        for part in (self._lines, self._curves):
+            for name, values in part.items():
+                part[name] = array("d", [values[k] for k in kept])
 
 
 class _HeldOut:
-    """Learning curves on labelled rows that columns beside the wanted ones are trained without.
-
-    Only their scores are kept while training; the measures are made at the end, for all iterations together.
-    """
+    """Learning curves on labelled rows that columns beside the wanted ones are trained without."""
 
     def __init__(self, problem: Problem) -> None:
         n_outputs, n_groups = problem.n_models, problem.n_columns // problem.n_models
@@ -84,16 +305,19 @@ class _HeldOut:
         self._shape = (problem.n_labelled, n_groups, n_outputs)
         targets = problem.targets[self._rows, :n_outputs]
         self._codes = winners(targets)
-        self._scores: list[Array] = []
 
-    def keep(self, scores: Array | None) -> None:
-        if scores is not None and len(self._rows):
-            self._scores.append(scores.reshape(self._shape)[self._rows, self._groups])
+    def __bool__(self) -> bool:
+        return len(self._rows) > 0
 
-    def curves(self) -> dict[str, Array]:
-        if not self._scores:
-            return {}
-        scores = np.array(self._scores)
+    def of(self, scores: Array) -> Array:
+        """The score of each row by the column that was trained without it, of those of all rows in all columns."""
+        return scores.reshape(self._shape)[self._rows, self._groups]
+
+    def brier(self, scores: Array) -> float:
+        return float(brier_losses(self._codes, self.of(scores)).mean())
+
+    def curves(self, scores: Array) -> dict[str, Array]:
+        """The measures of some iterations, given the scores of the rows in each."""
         binary = scores.shape[2] == 1
         predicted = (scores[:, :, 0] > 0).astype(np.intp) if binary else scores.argmax(axis=2)
         wrong = predicted != self._codes
@@ -110,8 +334,8 @@ class _HeldOut:
 class Line:
     """A line on standard error that is written over, at most a few times a second."""
 
-    def __init__(self, active: bool, of: str = "iterations") -> None:
-        self._active, self._of = active, of
+    def __init__(self, active: bool, of: str = "iterations", first: int = 0) -> None:
+        self._active, self._of, self._first = active, of, first
         self._start = self._last = time.monotonic()
         self._end, self._width = "nothing was done", 0
 
@@ -126,7 +350,7 @@ class Line:
             return
         self._last = now
         bar = "#" * (30 * done // total)
-        left = (now - self._start) * (total - done) / done
+        left = (now - self._start) * (total - done) / max(1, done - self._first)
         self._write(f"[{bar:<30}] {done}/{total}  {losses}  {left:.0f} s left")
 
     def close(self, note: str = "") -> None:
@@ -139,3 +363,8 @@ class Line:
         sys.stderr.write(f"\r{text:<{self._width}}")
         sys.stderr.flush()
         self._width = len(text)
+
+
+def _is_number(value: Any, above: float | None = None) -> bool:
+    known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return known and 0 <= float(value) < np.inf and (above is None or float(value) > above)

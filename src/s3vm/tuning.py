@@ -9,14 +9,15 @@ import numpy as np
 from s3vm._typing import Array, Rows
 from s3vm.columns import one_against_rest
 from s3vm.estimators import S3VMClassifier, positive
+from s3vm.folds import stratified_folds
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.model_selection import USUAL_C, USUAL_FACTOR, stratified_folds
+from s3vm.model_selection import USUAL_C, USUAL_FACTOR
 from s3vm.models import winners
 from s3vm.safety import FEW_LABELS, brier_losses
 from s3vm.solvers import Solver
 from s3vm.solvers.supervised import labelled_gram, supervised
-from s3vm.training import Progress
+from s3vm.training import EarlyStopping, Progress
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
@@ -40,7 +41,7 @@ class S3VMClassifierCV(S3VMClassifier):
     gamma : float, "scale" or "median", default "median"
     n_folds : int, default 5
     solver, kernel, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, backend,
-    dtype, cache_bytes, n_jobs, random_state, verbose
+    dtype, cache_bytes, n_jobs, random_state, verbose, max_seconds, early_stopping
         As in `S3VMClassifier`.
 
     Attributes
@@ -80,6 +81,8 @@ class S3VMClassifierCV(S3VMClassifier):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int | Progress = 0,
+        max_seconds: float | None = None,
+        early_stopping: EarlyStopping = None,
     ) -> None:
         super().__init__(
             solver,
@@ -98,6 +101,8 @@ class S3VMClassifierCV(S3VMClassifier):
             n_jobs=n_jobs,
             random_state=random_state,
             verbose=verbose,
+            max_seconds=max_seconds,
+            early_stopping=early_stopping,
         )
         self.Cs = Cs
         self.factors = factors

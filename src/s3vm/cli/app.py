@@ -89,10 +89,11 @@ def _kernels(incomplete: str) -> list[str]:
     return [name for name in KERNELS if name.startswith(incomplete)]
 
 
-_MODEL, _COLUMNS, _OUTPUT = "Model", "Columns and rows", "Output"
+_MODEL, _COLUMNS, _OUTPUT, _RUN = "Model", "Columns and rows", "Output", "Long runs"
 
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="csv (or csv.gz), parquet, svmlight or npz.", show_default=False)
+    str,
+    typer.Argument(metavar="DATA", help="csv (or csv.gz), parquet, svmlight or npz, or a folder.", show_default=False),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A file that [bold]s3vm fit[/] wrote.", show_default=False)]
 Target = Annotated[
@@ -171,6 +172,7 @@ def _command(*examples: str) -> Callable[[Callable[..., None]], Callable[..., No
     "s3vm fit mails.csv --target label -o spam.s3vm",
     "s3vm fit few.csv -t label --unlabeled many.parquet --test held.csv --report fit.html",
     "s3vm fit data.npz --mark -1 --C 10 --gamma 0.05 --weight 1",
+    "s3vm fit folder/ -t label --checkpoint run.checkpoint --resume --max-seconds 3600",
 )
 def fit(
     data: Data,
@@ -190,6 +192,27 @@ def fit(
     gamma: Gamma = None,
     weight: Weight = "auto",
     no_scale: NoScale = False,
+    encode: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Columns of text to encode as 0 and 1.", rich_help_panel=_COLUMNS),
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Read unlabelled rows again and again, or keep them; by default what memory allows.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Keep the state of the training here.", rich_help_panel=_RUN)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.", rich_help_panel=_RUN)
+    ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="Stop training then.", rich_help_panel=_RUN)
+    ] = None,
     seed: Seed = 0,
     jobs: Jobs = -1,
     report: Report = None,
@@ -200,15 +223,17 @@ def fit(
     """Learn a model from labelled and unlabelled rows, and write it to a file.
 
     Rows with an empty label are unlabelled. Features are standardised, C and gamma tuned by cross-validation on the
-    labelled rows. Ctrl-C ends the training and keeps the model so far.
+    labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than a quarter of the memory
+    are read in a stream.
     """
     from s3vm.cli import fitting
     from s3vm.cli.data import Files
     from s3vm.cli.screen import Screen
     from s3vm.cli.settings import Settings
 
-    files = Files(data, target, unlabeled or (), _names(features), _names(drop), _names(mark))
-    settings = Settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale)
+    columns = _names(features), _names(drop), _names(mark), _names(encode)
+    files = Files(data, target, unlabeled or (), *columns, stream)
+    settings = Settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale, max_seconds, checkpoint, resume)
     output = output or f"{Path(data).name.split('.')[0]}.s3vm"
     fitting.fit(Screen(json, quiet, verbose), files, settings, output, test, report)
 

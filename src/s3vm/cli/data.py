@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,18 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import tables
+from s3vm._machine import machine_memory
 from s3vm._typing import Array, Rows
 from s3vm.cli.screen import Screen
 from s3vm.sources import stack
+from s3vm.sources.files import FileSource
 from s3vm.tables.errors import listed
+from s3vm.tables.kinds import files_of
 
-__all__ = ["Data", "Files", "codes_of", "gather", "held_rows", "skewed", "target_of", "writable"]
+__all__ = ["Data", "Files", "codes_of", "gather", "held_rows", "opened", "skewed", "target_of", "writable"]
 
 _SKEWED = 0.1
+_SHARE = 0.25  # of the memory that rows in files may take; in memory they may be several times as large
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Files:
     unlabeled : tables without labels
     features, drop : columns to use, or not to use; nothing is all but the target
     mark : labels that mean "no label"
+    encode : columns that are no numbers, of which each value becomes a feature
+    stream : whether to read the unlabelled rows again and again instead of keeping them; None: if they are many
     """
 
     data: str
@@ -40,20 +46,26 @@ class Files:
     features: Sequence[str] = ()
     drop: Sequence[str] = ()
     mark: Sequence[str] = ()
+    encode: Sequence[str] = ()
+    stream: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Rows, the label of each (None: unlabelled), and the names of the features if there are any."""
+    """Rows, the label of each (None: unlabelled), and the names of the features if there are any.
+
+    If the unlabelled rows are too many to be kept, they are a `source`, and all `rows` are labelled.
+    """
 
     rows: Rows
     labels: Array
     names: list[str] | None
     counts: dict[Any, int]
+    source: FileSource | None = None
 
     @property
     def n_rows(self) -> int:
-        return int(self.rows.shape[0])
+        return int(self.rows.shape[0]) + (0 if self.source is None else self.source.n_rows)
 
     @property
     def n_labelled(self) -> int:
@@ -78,11 +90,51 @@ def target_of(path: str, target: str | None) -> str:
     return target or "y"
 
 
+def opened(screen: Screen, files: Files) -> Data:
+    """The rows in memory; or, where they are more than a quarter of it or it is asked for, as a stream."""
+    large = [path for path in (files.data, *files.unlabeled) if files.stream or _is_large(path)]
+    if not large or files.stream is False:
+        return gather(screen, files)
+    target = target_of(files.data, files.target)
+    how: dict[str, Any] = {"features": files.features or None, "drop": files.drop, "encode": files.encode}
+    if not files.unlabeled:
+        source = FileSource(files.data, target, mark=files.mark, **how)
+        with screen.progress(f"reading {Path(files.data).name}") as told:
+            source.survey(told, scale=True)
+        rows, labels = source.labelled()
+    elif files.data in large and not files.stream:
+        raise ValueError(
+            f"{files.data} is too large to be kept: put its labelled rows into a file of their own, or leave out "
+            "--unlabeled and put all files into a folder"
+        )
+    else:
+        alone = gather(screen, replace(files, unlabeled=(), stream=False))
+        known = np.array([label is not None for label in alone.labels], dtype=bool)
+        if not known.all():
+            screen.warn(f"{np.count_nonzero(~known):,} unlabelled rows of {files.data} are left out beside --unlabeled")
+        rows, labels = alone.rows[known], alone.labels[known]
+        source = FileSource(list(files.unlabeled), features=alone.names)
+        if source.needs_survey:
+            with screen.progress(f"reading {Path(files.unlabeled[0]).name}") as told:
+                source.survey(told, scale=True)
+    counts = Counter(labels.tolist())
+    _check_labels(screen, files, target, counts, n_unlabelled=source.n_rows)
+    names = None if source.names is None else list(source.names)
+    return Data(rows, labels, names, dict(sorted(counts.items())), source)
+
+
+def _is_large(path: str) -> bool:
+    """Whether the rows of a file or folder may take more than a quarter of the memory."""
+    n_bytes = sum(os.path.getsize(name) for name in files_of(path) if os.path.isfile(name))
+    return n_bytes > _SHARE * machine_memory()
+
+
 def gather(screen: Screen, files: Files) -> Data:
     """All rows, those of further files without labels; the labels must make sense as classes."""
     target = target_of(files.data, files.target)
     with screen.progress(f"reading {Path(files.data).name}") as told:
-        table = tables.read(files.data, target, files.features or None, drop=files.drop, mark=files.mark, progress=told)
+        how: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode}
+        table = tables.read(files.data, target, files.features or None, **how, progress=told)
     assert table.labels is not None
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:

@@ -17,16 +17,19 @@ from s3vm import report as reports
 from s3vm._optional import optional
 from s3vm._typing import Rows
 from s3vm.cli import summary
-from s3vm.cli.data import Data, Files, gather, held_rows, writable
+from s3vm.cli.data import Data, Files, gather, held_rows, opened, writable
 from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen
 from s3vm.cli.settings import Settings
 from s3vm.pipelines import Parts
+from s3vm.sources import stack
 from s3vm.training import Interrupted
 
 __all__ = ["fit", "learn", "scaled", "tune"]
 
 _UNEVEN = 10.0  # times the smallest spread of a feature that the largest may be
+_SAMPLE = 100_000  # rows of a stream that the features are scaled by, if it need not be read once anyway
+_SHOWN = 5000  # unlabelled rows of a stream in a report
 _FAR = 1e4  # spreads from 0 at which single precision begins to blur a feature
 
 
@@ -49,11 +52,11 @@ class Learnt(NamedTuple):
 
 
 def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str | None, report: str | None) -> None:
-    writable(output, report)
+    writable(output, report, settings.checkpoint)
     if report is not None:
         optional("matplotlib", "report")
     start = time.perf_counter()
-    data = gather(screen, files)
+    data = opened(screen, files)
     held = held_rows(screen, files, data, test)
     read = time.perf_counter()
     learnt = learn(screen, data, settings)
@@ -81,7 +84,8 @@ def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str
             named = None if held is None else (rows, clf.classes_[codes])
             more = {"data": files.data, "scaled": settings.scale}
             title = f"What was learnt from {Path(files.data).name}"
-            reports.of_fit(clf, learnt.rows, data.labels, report, named, title=title, more=more)
+            labels = np.append(data.labels, np.full(learnt.rows.shape[0] - len(data.labels), None))
+            reports.of_fit(clf, learnt.rows, labels, report, named, title=title, more=more)
         result["report"] = report
     screen.finish(result, *summary.of_fit(result))
     if learnt.interrupted:
@@ -112,8 +116,11 @@ def tune(screen: Screen, files: Files, settings: Settings) -> None:
 
 def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:
     """Scales the rows, which are changed in place, and trains the classifier on them."""
+    source: Any = data.source
     with screen.progress("scaling" if settings.scale else "looking at the features"):
         rows, scaler = scaled(screen, data, settings.scale)
+        if source is not None and scaler is not None:
+            source = source.scaled(scaler)
     tuned = " and ".join(settings.tuned)
     with (
         screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as told,
@@ -125,8 +132,11 @@ def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:
             told(done, total, "training" + (f" ({', '.join(losses)})" if screen.verbose else ""))
 
         classifier = settings.classifier(watch)
-        classifier.fit(rows, data.labels)
-    classifier.set_params(verbose=0)
+        kept: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
+        classifier.fit(rows, data.labels, unlabeled=source, **kept)
+        if source is not None:  # a report shows some of them
+            rows = stack([rows, source.sample(settings.seed, _SHOWN)])
+    classifier.set_params(verbose=0, max_seconds=None)
     return Learnt(classifier, scaler, data.names, rows, Interrupted in kinds)
 
 
@@ -143,7 +153,11 @@ def scaled(screen: Screen, data: Data, scale: bool) -> tuple[Rows, StandardScale
                 f"{spread[low]:.3g}, and hardly counts. Leave out --no-scale"
             )
         return data.rows, None
-    scaler = StandardScaler(with_mean=not sparse.issparse(data.rows)).fit(data.rows)
+    if data.source is not None:
+        scaler = data.source.scaler(None if data.source.needs_survey else _SAMPLE)
+        vars(scaler).pop("feature_names_in_", None)  # they are put on at the end
+    else:
+        scaler = StandardScaler(with_mean=not sparse.issparse(data.rows)).fit(data.rows)
     if scaler.with_mean:
         far = np.flatnonzero((np.abs(scaler.mean_) > _FAR * scaler.scale_) & (scaler.var_ > 0))
         if len(far):

@@ -26,6 +26,9 @@ class Settings:
     seed: int = 0
     jobs: int = -1
     scale: bool = True
+    max_seconds: float | None = None
+    checkpoint: str | None = None
+    resume: bool = False
 
     def __post_init__(self) -> None:
         for option, name, known in (("--solver", self.solver, SOLVERS), ("--kernel", self.kernel, KERNELS)):
@@ -37,6 +40,10 @@ class Settings:
             positive("--gamma", _number(str(self.gamma)))
         if self.weight not in ("auto", "paper"):
             positive("--weight", _number(self.weight), zero=True)
+        if self.max_seconds is not None:
+            positive("--max-seconds", self.max_seconds)
+        if self.resume and self.checkpoint is None:
+            raise ValueError("--resume needs the file to go on from: --checkpoint FILE")
         if self.jobs == 0:
             raise ValueError("--jobs 0 is no number of threads: give 1 or more, or -1 for all cores")
 
@@ -50,6 +57,7 @@ class Settings:
             "n_jobs": self.jobs,
             "random_state": self.seed,
             "verbose": verbose,
+            "max_seconds": self.max_seconds,
         }
         width: Any = "median" if self.gamma is None else _number(self.gamma)
         if self.C is not None and self.gamma is not None:

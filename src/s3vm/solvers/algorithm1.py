@@ -2,14 +2,16 @@
 random features drawn in every iteration."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
-from s3vm.arrays import cast, host, namespace
+from s3vm.arrays import cast, host, is_tensor, namespace
 from s3vm.backends import Backend, Features, Sums
 from s3vm.kernels import Kernel
 from s3vm.models import Model
@@ -18,7 +20,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import record
 from s3vm.solvers.steps import step
 from s3vm.solvers.stochastic import grown, labelled_slope, on_device, stiffness, unlabelled_slope
-from s3vm.sources import stack
+from s3vm.sources import ExhaustedError, stack
 
 if TYPE_CHECKING:
     from s3vm.solvers.tsg import TSG
@@ -58,7 +60,11 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
     upcoming: _Pool | None = None
     while state.iteration < n_iterations:
         pool = upcoming or _pool(state.iteration)
-        now = range(state.iteration, pool.iterations.stop)
+        first = solver.block_of(state.iteration)
+        stop = pool.iterations.stop
+        if solver.max_blocks is not None:  # blocks that are visited again begin a round of their own
+            stop = min(stop, state.iteration + solver.max_blocks - first)
+        now = range(state.iteration, stop)
         rows = pool.rows_from(now.start)
         state = state.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in now]
@@ -66,15 +72,18 @@ def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State
         drawn = _Drawn(
             rows,
             features.ready(rows),
-            features.window(now.start, len(now)),
+            features.window(first, len(now)),
             backend.put(np.array(sizes)),
             backend.put(np.array(shares)),
             pool.labelled_from(now.start),
         )
         moves = scan(_Moved(state.scores, state.intercept, state.norm), drawn, len(now))
-        upcoming = _pool(now.stop) if now.stop < n_iterations else None  # while a device is busy with this one
-        for gamma, moved in zip(sizes, moves, strict=True):
-            state = state.after(moved, gamma, layout.labelled_of(moved.scores), backend)
+        upcoming = pool if now.stop < pool.iterations.stop else None
+        if is_tensor(rows) and upcoming is None and now.stop < n_iterations:
+            with suppress(ExhaustedError):  # of which the next round hears
+                upcoming = _pool(now.stop)  # while the device is busy with this one
+        for block, gamma, moved in zip(count(first), sizes, moves, strict=False):
+            state = state.after(block, moved, gamma, layout.labelled_of(moved.scores), backend)
             yield state
 
 
@@ -166,8 +175,8 @@ class _Pool:
             drawn = [stack(drawn)[backend.put(by_kind.swapaxes(0, 1).ravel())]]
         if layout.keeps_labelled:
             drawn.append(backend.put(problem.labelled))
-        if layout.n_reference and problem.unlabelled is not None:
-            drawn.append(backend.put(problem.unlabelled.sample(problem.seed, layout.n_reference)))
+        if layout.reference is not None:
+            drawn.append(layout.reference)
         self._rows, self._labelled = stack(drawn), backend.put(self._labelled)
 
     def rows_from(self, t: int) -> Rows:
@@ -188,9 +197,10 @@ class _Layout:
         self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
         self.draws_unlabelled = problem.uses_unlabelled
         self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size
-        self.n_reference = 0
+        self.reference, self.n_reference = None, 0
         if solver.balanced(problem).any() and problem.unlabelled is not None:
-            self.n_reference = min(solver.n_reference, problem.unlabelled.n_rows)
+            self.reference = backend.put(problem.unlabelled.sample(problem.seed, solver.n_reference))
+            self.n_reference = self.reference.shape[0]
         n_scores = solver.look_ahead * self.step_size + self._n_labelled + self.n_reference
         self._everywhere = backend.put(np.arange(n_scores))
 
@@ -222,8 +232,9 @@ class _Layout:
 class _State:
     """What TSG knows after an iteration.
 
-    The coefficients are ``scale * coefficients[:iteration]``: the shrinking of all older ones each iteration is one
-    product a column, and the array is only ever written beyond `iteration`, where no earlier state looks. `scores` are
+    The coefficients are ``scale * coefficients[:born]``: the shrinking of all older ones each iteration is one
+    product a column, and the array is only ever written beyond `born`, where no earlier state looks, or copied where a
+    block is visited again. `scores` are
     those of the rows that the solver `made_by` looks at next, without intercept; `labelled` are those of all labelled
     rows, where they are kept.
     """
@@ -241,12 +252,22 @@ class _State:
     made_by: "tuple[TSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, moved: _Moved, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
+    @property
+    def born(self) -> int:
+        """How many blocks of features there are."""
+        return min(self.iteration, len(self.coefficients))
+
+    def after(self, block: int, moved: _Moved, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
             coefficients = coefficients * cast(backend.put(scale), coefficients.dtype)
             scale = np.ones_like(scale)
-        coefficients[self.iteration] = moved.alpha / backend.put(scale)
+        alpha = cast(moved.alpha / backend.put(scale), coefficients.dtype)
+        if block < self.born:
+            coefficients = coefficients + 0  # which an earlier state looks at
+            coefficients[block] += alpha
+        else:
+            coefficients[block] = alpha
         return replace(
             self,
             coefficients=coefficients,
@@ -260,7 +281,7 @@ class _State:
         )
 
     def model(self) -> Model:
-        coefficients = host(self.coefficients[: self.iteration])
+        coefficients = host(self.coefficients[: self.born])
         scaled = coefficients * self.scale.astype(coefficients.dtype)
         return Model(self.kernel, self.seed, self.n_dims, scaled, host(self.intercept))
 
@@ -274,9 +295,9 @@ class _State:
         """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
         made_by = (solver, n_iterations)
         before = backend.put(self.coefficients)
-        n_blocks = max(n_iterations, self.iteration)
+        n_blocks = max(min(n_iterations, solver.max_blocks or n_iterations), self.born)
         room = backend.put(np.zeros((n_blocks, *before.shape[1:]), host(before[:0]).dtype))
-        room[: self.iteration] = before[: self.iteration]
+        room[: self.born] = before[: self.born]
         scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
         there = {name: backend.put(getattr(self, name)) for name in ("intercept", "norm")}
         return replace(self, coefficients=room, scores=backend.put(scores), made_by=made_by, **there)
@@ -286,6 +307,6 @@ class _State:
         missing = rows.shape[0] - len(self.scores)
         if missing == 0:
             return self
-        fresh = features.decision(self.coefficients[: self.iteration], rows[:missing])
+        fresh = features.decision(self.coefficients[: self.born], rows[:missing])
         fresh = fresh * backend.put(self.scale)
         return replace(self, scores=namespace(fresh).concatenate([fresh, self.scores]))

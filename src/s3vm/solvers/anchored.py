@@ -11,9 +11,9 @@ output over a reference sample R, so every gradient is centred there, and `lift`
 functions of R.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State |
     if state.made_by != solver:
         span.take_over(len(state.span))
         state = replace(state, made_by=solver)
-    state, here = state.on(backend), on_device(problem, backend)
+    state, here = state.moved(backend.put), on_device(problem, backend)
     gram, of_labelled, target, holds = (backend.put(part) for part in (gram, of_labelled, target, balanced))
     everyone = backend.put(np.arange(problem.n_labelled))
     xp = namespace(gram)
@@ -325,10 +325,10 @@ class _State:
     def labelled_scores(self) -> Array:
         return host(self.scores + self.intercept)
 
-    def on(self, backend: Backend) -> "_State":
-        """This state where the backend computes."""
+    def moved(self, move: Callable[[Any], Any]) -> "_State":
+        """This state with its arrays elsewhere."""
         moving = ("dual", "intercept", "lift", "span", "scores", "mean", "norm")
-        return replace(self, **{name: backend.put(getattr(self, name)) for name in moving})
+        return replace(self, **{name: move(getattr(self, name)) for name in moving})
 
     def detached(self) -> "_State":
         return self

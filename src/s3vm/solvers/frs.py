@@ -24,6 +24,7 @@ from s3vm.solvers.stochastic import (
     grown,
     labelled_batch,
     labelled_slope,
+    passed,
     stiffness,
     unlabelled_slope,
 )
@@ -109,8 +110,9 @@ class FRS:
         n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
         if self.passes is None and not isinstance(self.max_iter, str):
             return self.max_iter
-        n_iterations = int(np.ceil((self.passes or 10) * n_rows / self.batch_size))
-        return n_iterations if self.passes else int(np.clip(n_iterations, 500, 1000))
+        if self.passes is not None:
+            return passed(self.passes, n_rows, self.batch_size)
+        return int(np.clip(np.ceil(10 * n_rows / self.batch_size), 500, 1000))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         m = block_size(self.n_features, problem)
@@ -120,6 +122,18 @@ class FRS:
 
     def longer(self, problem: Problem, done: int) -> "FRS":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
+
+    def onward(self, done: int, n_new: int) -> "FRS":
+        """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
+        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
+
+    def endless(self) -> "FRS":
+        """This solver for rows that never end, which is the same."""
+        return self
+
+    def follow(self, problem: Problem, backend: Backend, state: State) -> State:
+        """A state of other rows as one of these."""
+        return state.detached()
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)

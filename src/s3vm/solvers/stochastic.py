@@ -10,6 +10,7 @@ from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.philox import Stream
 from s3vm.problem import Problem
+from s3vm.sources import ENDLESS
 
 __all__ = [
     "FeatureCount",
@@ -20,6 +21,7 @@ __all__ = [
     "labelled_batch",
     "labelled_slope",
     "on_device",
+    "passed",
     "stiffness",
     "unlabelled_slope",
 ]
@@ -27,6 +29,13 @@ __all__ = [
 FeatureCount = int | Literal["sqrt"]
 
 _FEWEST_FEATURES = 64
+
+
+def passed(passes: float, n_rows: int, batch_size: int) -> int:
+    """The iterations that go through so many rows `passes` times; nobody knows for a stream that was not counted."""
+    if n_rows == ENDLESS:
+        raise ValueError("how many rows this stream has is not known: give max_iter instead of passes")
+    return int(np.ceil(passes * n_rows / batch_size))
 
 
 def check_whole(solver: Any, *names: str) -> None:
@@ -40,6 +49,8 @@ def check_whole(solver: Any, *names: str) -> None:
 def block_size(n_features: FeatureCount, problem: Problem) -> int:
     """The number m of features in a block: ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64."""
     if n_features == "sqrt":
+        if problem.n_rows >= ENDLESS:
+            raise ValueError('how many rows this stream has is not known: give n_features as a number, not "sqrt"')
         return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
     return n_features
 

@@ -15,9 +15,10 @@ from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import GRAM_BYTES, anchored
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, State, settled
+from s3vm.solvers.following import rebased
 from s3vm.solvers.pull import CHUNK
 from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole
+from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole, passed
 
 __all__ = ["TSG"]
 
@@ -69,6 +70,9 @@ class TSG:
         Share of the iterations over which the unlabelled cost grows from 0 to ``C*``.
     n_reference : int, default 2000
         Unlabelled rows over which the mean is held.
+    max_blocks : int or None, default None
+        Algorithm 1 only: how many blocks of features there are at most. Once they are born, the iterations visit them
+        in turn, as doubly stochastic gradients may, and memory does not grow any more. None adds one an iteration.
     draw_labelled : bool, default False
         Algorithm 1 only: whether to draw a batch of labelled rows, with replacement, even if there are no more than
         `batch_size`; otherwise all of them are used then.
@@ -96,12 +100,14 @@ class TSG:
     balance: bool = True
     ramp: float = 0.5
     n_reference: int = 2000
+    max_blocks: int | None = None
     draw_labelled: bool = False
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
         check_switches(self)
         whole = ["batch_size", "max_features", "max_rows", "n_reference", "look_ahead"]
+        whole += ["max_blocks"] * (self.max_blocks is not None)
         whole += ["max_iter"] * (self.max_iter != "auto") + ["n_features"] * (self.n_features != "sqrt")
         check_whole(self, *whole)
         if self.passes is not None and not 0 < number(self.passes) < np.inf:
@@ -139,7 +145,7 @@ class TSG:
     def iterations(self, problem: Problem) -> int:
         n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
         if self.passes is not None:
-            return int(np.ceil(self.passes * n_rows / self.batch_size))
+            return passed(self.passes, n_rows, self.batch_size)
         if self._is_algorithm1(problem):
             return 128 if isinstance(self.max_iter, str) else self.max_iter
         if not problem.uses_unlabelled and self.anchor:
@@ -151,7 +157,8 @@ class TSG:
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_columns = backend.dtype.itemsize, problem.n_columns
         if self._is_algorithm1(problem):
-            n_features = self.iterations(problem) * self.block_size(problem)
+            n_iterations = self.iterations(problem)
+            n_features = min(n_iterations, self.max_blocks or n_iterations) * self.block_size(problem)
             n_seen = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
             return 2 * size * n_features * n_columns + size * n_seen * problem.n_dims + backend.cache_bytes
         n_bytes = 8 * problem.n_labelled**2
@@ -168,6 +175,22 @@ class TSG:
 
     def longer(self, problem: Problem, done: int) -> "TSG":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
+
+    def onward(self, done: int, n_new: int) -> "TSG":
+        """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
+        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
+
+    def endless(self) -> "TSG":
+        """This solver for rows that never end: unlabelled rows act on random features, never on themselves."""
+        return replace(self, span="features") if self.span == "auto" else self
+
+    def follow(self, problem: Problem, backend: Backend, state: State) -> State:
+        """A state of other rows as one of these."""
+        return state.detached() if self._is_algorithm1(problem) else rebased(self, problem, backend, state)
+
+    def block_of(self, t: int) -> int:
+        """The block of features that iteration t of Algorithm 1 acts on."""
+        return t if self.max_blocks is None else t % self.max_blocks
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         yield from settled((algorithm1 if self._is_algorithm1(problem) else anchored)(self, problem, backend, state))  # type: ignore[arg-type]

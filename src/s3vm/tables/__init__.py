@@ -1,4 +1,4 @@
-"""Tables in files (csv, parquet, svmlight, npz): read whole or a batch at a time, written a batch at a time.
+"""Tables in files (csv, parquet, svmlight, npz, npy): read whole or a batch at a time, written a batch at a time.
 
 A table is rows of numbers, and perhaps a label for some of them. Whatever a file looks like, `stream` makes batches of
 it, each read when it is asked for; csv and parquet files may be of any size. `read` puts the batches together.
@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +21,15 @@ except ImportError:
 from scipy import sparse
 
 from s3vm._typing import Array, Rows
-from s3vm.sources import stack
+from s3vm.sources import as_rows, stack
 from s3vm.tables.errors import TableError, listed, nearest
-from s3vm.tables.kinds import Named, kind_of
+from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
 from s3vm.tables.labels import label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
 
-__all__ = ["Batch", "Stream", "Table", "TableError", "Writer", "has_names", "label_key", "read", "stream"]
+__all__ = ["Batch", "Chunk", "Stream", "Table", "TableError", "Writer", "has_names", "label_key", "read", "stream"]
+
+_MOST_VALUES = 1000  # of a column that is encoded
 
 
 class Batch(NamedTuple):
@@ -62,31 +66,52 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """A part of a table that can be read without the others; `n_rows` is None if only reading it tells."""
+
+    n_rows: int | None
+    parts: Callable[[], Iterator[Batch]]
+
+
+@dataclass(frozen=True)
 class Stream:
-    """The batches of a file; each iteration reads it afresh.
+    """The batches of a file, or of all files of a folder; each iteration reads them afresh.
 
     Attributes
     ----------
     path : str
     names : names of the features, or None if the file has none
-    n_rows : number of rows, or None if only reading them tells
+    chunks : the parts that can be read alone, in order
     """
 
     path: str
     names: list[str] | None
-    n_rows: int | None
-    parts: Callable[[], Iterator[Batch]]
+    chunks: Sequence[Chunk]
     size: int
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, or None if only reading them tells."""
+        counts = [chunk.n_rows for chunk in self.chunks if chunk.n_rows is not None]
+        return sum(counts) if len(counts) == len(self.chunks) else None
+
+    def parts(self) -> Iterator[Batch]:
+        """The rows as they come, unchecked."""
+        return chain.from_iterable(chunk.parts() for chunk in self.chunks)
 
     def __iter__(self) -> Iterator[Batch]:
         first = 1
         for batch in _grouped(self.parts(), self.size):
             last = first + batch.rows.shape[0] - 1
-            self.refuse(_not_finite(batch.rows), f"rows {first:,} to {last:,}")
+            self.check(batch.rows, f"rows {first:,} to {last:,}")
             yield batch
             first = last + 1
         if first == 1:
             raise TableError(f"{self.path} has no rows")
+
+    def check(self, rows: Rows, where: str) -> None:
+        """Raises a TableError if any of these rows has values that are missing or infinite."""
+        self.refuse(_not_finite(rows), where)
 
     def refuse(self, not_finite: Array, where: str) -> None:
         """Raises a TableError if any column has values that are missing or infinite; `not_finite` counts them."""
@@ -109,61 +134,116 @@ def stream(
     drop: Iterable[str] = (),
     keep: Iterable[str] = (),
     mark: Iterable[str] = (),
+    encode: Iterable[str] = (),
     size: int = 1 << 16,
     dtype: Any = np.float32,
+    pieces: bool = False,
 ) -> Stream:
-    """A file as batches of `size` rows or a few more.
+    """A file, or all files of a folder and below, as batches of `size` rows or a few more.
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or list of them
         ``.csv`` or ``.tsv`` (names in the first line; perhaps compressed: ``.csv.gz``), ``.parquet``, ``.svmlight``
-        (or ``.libsvm``, ``.svm``), or ``.npz`` with the array `X`, or the parts of a CSR matrix, and `y`.
+        (or ``.libsvm``, ``.svm``), ``.npz`` with the array `X`, or the parts of a CSR matrix, and `y`; ``.npy`` with
+        an array of rows. Or a folder of such files, or a list of files and folders.
     target : str or None, default None
         The column of labels; None reads none. It is not asked for where a file can have but one.
     features : sequence of str, int or None, default None
         The columns wanted, in this order; or how many there must be. None takes all but the target and `drop`. Columns
-        with an empty name are never features: they are the row numbers of a data frame.
+        with an empty name are never features: they are the row numbers of a data frame. A feature ``"city=Bonn"`` is 1
+        where the column `city` is `Bonn`, else 0.
     drop : names of columns that are no features
     keep : names of columns that are handed on as they are
     mark : labels that mean "no label", beside empty and missing ones
+    encode : names of columns of text (or of anything)
+        Each becomes a feature of 0 and 1 for each of its values, such as ``"city=Bonn"``. They are read once to find
+        the values.
     dtype : of the rows
+    pieces : whether svmlight files, which are read at once otherwise, are read piece by piece
+        They are then read once to find the columns.
 
     Raises
     ------
     TableError
         The message says what is wrong, where, and what to do.
     """
-    path, drop, keep, marks = os.fspath(path), list(drop), list(keep), frozenset(mark)
-    file = kind_of(path)(path)
-    if not isinstance(file, Named):
-        if drop or keep:
-            raise TableError(f"{path}: columns have no names in such a file, so none can be dropped or kept")
+    paths = [os.fspath(one) for one in (path if isinstance(path, list | tuple) else [path])]
+    path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark)
+    opened = [kind_of(name)(name) for one in paths for name in files_of(one)]
+    files = [file for file in opened if isinstance(file, Named)]
+    if not files:
+        if drop or keep or encode:
+            raise TableError(f"{path}: columns have no names in such a file, so none can be dropped, kept or encoded")
         names = list(features) if isinstance(features, Sequence) else None
         n_features = len(features) if isinstance(features, Sequence) else features
-
-        def parts() -> Iterator[Batch]:
-            X, y = file.arrays(target, n_features, dtype)
-            labels = None if y is None else labels_of(y, marks)
-            for start in range(0, X.shape[0], size):
-                part = slice(start, start + size)
-                yield Batch(X[part], None if labels is None else labels[part], {})
-
-        return Stream(path, names, None, parts, size)
-
-    chosen = _chosen(file, target, features, drop, keep)
-    file.check_numbers(chosen)
+        chunks = []
+        for matrix in opened:
+            assert isinstance(matrix, Unnamed)
+            if pieces and isinstance(matrix, Svmlight):
+                for where in matrix.pieces(n_features):
+                    n_features = where["n_features"]
+                    chunks.append(Chunk(where["rows"], partial(_piece, matrix, where, target, dtype, marks)))
+            else:
+                chunks.append(Chunk(None, partial(_slices, matrix, target, n_features, dtype, marks, size)))
+        return Stream(path, names, chunks, size)
+    if len(files) < len(opened):
+        raise TableError(f"{path} has files with names of columns and files without: give them apart")
+    chosen = _encoded(files, _chosen(files[0], target, features, drop, [*keep, *encode]), encode)
     others = [*([target] if target is not None else []), *keep]
+    chunks = []
+    for file in files:
+        plain, indicators = _plan(file, chosen, others)
+        file.check_numbers(plain)
+        read_it = partial(_named, file, chosen, plain, indicators, target, keep, marks, dtype)
+        chunks += [Chunk(n_rows, partial(read_it, group)) for group, n_rows in enumerate(file.groups)]
+    return Stream(path, chosen, chunks, size)
 
-    def named_parts() -> Iterator[Batch]:
-        for columns in file.batches(chosen, others, dtype):
-            rows = np.empty((len(columns[chosen[0]]), len(chosen)), dtype)
-            for at, name in enumerate(chosen):
+
+def _slices(
+    file: Unnamed, target: str | None, n_features: int | None, dtype: Any, marks: frozenset[str], size: int
+) -> Iterator[Batch]:
+    X, y = file.arrays(target, n_features, dtype)
+    labels = None if y is None else labels_of(y, marks)
+    for start in range(0, X.shape[0], size):
+        part = slice(start, start + size)
+        yield Batch(as_rows(X[part], dtype), None if labels is None else labels[part], {})
+
+
+def _piece(
+    file: Svmlight, where: dict[str, Any], target: str | None, dtype: Any, marks: frozenset[str]
+) -> Iterator[Batch]:
+    X, y = file.piece(where, dtype)
+    yield Batch(X, None if target is None else labels_of(y, marks), {})
+
+
+def _named(
+    file: Named,
+    chosen: list[str],
+    plain: list[str],
+    indicators: dict[str, tuple[str, str]],
+    target: str | None,
+    keep: list[str],
+    marks: frozenset[str],
+    dtype: Any,
+    group: int,
+) -> Iterator[Batch]:
+    """The rows of a group of a file whose columns have names."""
+    encoded = dict.fromkeys(column for column, _ in indicators.values())
+    others = dict.fromkeys([*encoded, *([target] if target is not None else []), *keep])
+    for columns in file.batches(plain, list(others), dtype, group):
+        n_rows = len(next(iter(columns.values())))
+        keys = {column: _keys(columns[column]) for column in encoded}
+        rows = np.empty((n_rows, len(chosen)), dtype)
+        for at, name in enumerate(chosen):
+            if name in indicators:
+                column, value = indicators[name]
+                rows[:, at] = keys[column] == value
+            else:
                 rows[:, at] = columns[name].to_numpy(zero_copy_only=False)
-            found = None if target is None else labels_of(columns[target], marks)
-            yield Batch(rows, found, {name: columns[name] for name in keep})
-
-    return Stream(path, chosen, file.n_rows, named_parts, size)
+        found = None if target is None else labels_of(columns[target], marks)
+        yield Batch(rows, found, {name: columns[name] for name in keep})
 
 
 def read(
@@ -173,11 +253,12 @@ def read(
     *,
     drop: Iterable[str] = (),
     mark: Iterable[str] = (),
+    encode: Iterable[str] = (),
     dtype: Any = np.float32,
     progress: Callable[[int], None] | None = None,
 ) -> Table:
-    """A whole file; the parameters are those of `stream`, and `progress` is told how many rows have been read."""
-    source = stream(path, target, features, drop=drop, mark=mark, size=sys.maxsize, dtype=dtype)
+    """A whole file or folder; the parameters are those of `stream`, `progress` is told how many rows have been read."""
+    source = stream(path, target, features, drop=drop, mark=mark, encode=encode, size=sys.maxsize, dtype=dtype)
     parts, not_finite, n_rows = [], np.zeros(1, dtype=np.intp), 0
     for batch in source.parts():
         parts.append(batch)
@@ -193,17 +274,19 @@ def read(
 
 
 def has_names(path: Any) -> bool:
-    """Whether the columns of such a file have names."""
-    return issubclass(kind_of(os.fspath(path)), Named)
+    """Whether the columns of such a file, or of the files of such a folder, have names."""
+    return issubclass(kind_of(files_of(os.fspath(path))[0]), Named)
 
 
 def _chosen(
-    file: Named, target: str | None, features: Sequence[str] | int | None, drop: list[str], keep: list[str]
+    file: Named, target: str | None, features: Sequence[str] | int | None, drop: list[str], others: list[str]
 ) -> list[str]:
     """The names of the features; whatever is named must be there."""
     asked = list(features) if isinstance(features, Sequence) else []
     absent = [
-        name for name in [*([target] if target is not None else []), *asked, *drop, *keep] if name not in file.types
+        name
+        for name in [*([target] if target is not None else []), *asked, *drop, *others]
+        if name not in file.types and _indicator(file, name) is None
     ]
     if absent:
         raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in absent])}")
@@ -217,6 +300,53 @@ def _chosen(
     if not chosen:
         raise TableError(f"{file.path} has no columns of features")
     return chosen
+
+
+def _indicator(file: Named, name: str) -> tuple[str, str] | None:
+    """The column and the value of a feature such as "city=Bonn"."""
+    for at, sign in enumerate(name):
+        if sign == "=" and name[:at] in file.types:
+            return name[:at], name[at + 1 :]
+    return None
+
+
+def _plan(file: Named, chosen: list[str], others: list[str]) -> tuple[list[str], dict[str, tuple[str, str]]]:
+    """The features that are columns of this file, and those that stand for a value of one; all must be there."""
+    plain = [name for name in chosen if name in file.types]
+    found = {name: _indicator(file, name) for name in chosen if name not in file.types}
+    indicators = {name: pair for name, pair in found.items() if pair is not None}
+    absent = [name for name in found if name not in indicators] + [name for name in others if name not in file.types]
+    if absent:
+        raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in absent])}")
+    return plain, indicators
+
+
+def _encoded(files: Sequence[Named], chosen: list[str], encode: list[str]) -> list[str]:
+    """The features, those to be encoded as one for each of their values."""
+    values: dict[str, set[str]] = {column: set() for column in encode if column in chosen}
+    for file in files:
+        for group in range(len(file.groups) * bool(values)):
+            for columns in file.batches([], list(values), np.float32, group):
+                for column, known in values.items():
+                    known |= set(_keys(columns[column].unique())) - {""}
+                    if len(known) > _MOST_VALUES:
+                        raise TableError(
+                            f"{file.path}: column {column!r} has more than {_MOST_VALUES:,} different values, too many "
+                            "to encode: drop it, or put them into groups"
+                        )
+    return [
+        feature
+        for name in chosen
+        for feature in ([f"{name}={value}" for value in sorted(values[name])] if name in values else [name])
+    ]
+
+
+def _keys(column: Any) -> Array:
+    """One text for each value, as features name it; nothing where it is missing."""
+    column = column.dictionary_encode()
+    different = labels_of(column.dictionary, frozenset())
+    names = ["" if value is None else label_key(value) for value in different]
+    return np.array([*names, ""], dtype=object)[column.indices.fill_null(len(names)).to_numpy()]
 
 
 def _grouped(parts: Iterator[Batch], size: int) -> Iterator[Batch]:

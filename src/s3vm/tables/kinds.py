@@ -18,7 +18,7 @@ from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows
 from s3vm.tables.errors import TableError, listed, nearest
 
-__all__ = ["Named", "Unnamed", "kind_of"]
+__all__ = ["Named", "Npy", "Npz", "Svmlight", "Unnamed", "files_of", "kind_of"]
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _SEPARATORS = (",", ";", "\t")
@@ -26,6 +26,9 @@ _BLOCK = 1 << 20  # bytes of a csv file that are parsed together
 _LINES = 100  # or as many lines, if they are long
 _ROWS = 1 << 14  # rows of a parquet file that are read together
 _PAGE = 1 << 16  # bytes
+_WHOLE = 64 << 20  # bytes of a group of rows of a parquet file up to which it is decoded at once, which is faster
+_PIECE = 16 << 20  # bytes of an svmlight file that are read together in a stream
+_MOST_FEATURES = (1 << 31) - 1
 
 
 class Named(ABC):
@@ -33,7 +36,7 @@ class Named(ABC):
 
     path: str
     types: dict[str, pa.DataType]  # as far as the start of the file tells
-    n_rows: int | None
+    groups: Sequence[int | None]  # rows in each part that can be read alone; None if only reading them tells
 
     @abstractmethod
     def __init__(self, path: str) -> None: ...
@@ -43,8 +46,10 @@ class Named(ABC):
         """A value of that column."""
 
     @abstractmethod
-    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
-        """Some rows of these columns at a time: the numbers in that precision, the others as they are."""
+    def batches(
+        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        """Some rows of these columns of a group at a time: the numbers in that precision, the others as they are."""
 
     def check_numbers(self, names: Sequence[str]) -> None:
         """Raises a TableError if any of these columns does not hold numbers."""
@@ -58,7 +63,7 @@ class Named(ABC):
 
 
 class Unnamed(ABC):
-    """A file that holds a matrix, and perhaps a label for each row; it is read at once."""
+    """A file that holds a matrix, and perhaps a label for each row; what is not a memory map is read at once."""
 
     path: str
 
@@ -69,11 +74,19 @@ class Unnamed(ABC):
     def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
         """The rows, and the labels if there is a `target`; `n_features` is how many columns there must be."""
 
+    def checked(self, X: Any, n_features: int | None) -> Any:
+        """The matrix, if it is one of numbers with so many columns."""
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise TableError(f"{self.path}: X must be a matrix of numbers, not {X.dtype} of shape {X.shape}")
+        if n_features is not None and X.shape[1] != n_features:
+            raise TableError(f"{self.path} has {X.shape[1]} columns, {n_features} are needed")
+        return X
+
 
 class Csv(Named):
     """Text with names in the first line, and the separator that this line has most of: comma, semicolon or tab."""
 
-    n_rows = None
+    groups = (None,)  # a line in the middle cannot be found without reading those before it
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -104,7 +117,9 @@ class Csv(Named):
     def example(self, name: str) -> Any:
         return _first(self._start[name]) if self._start is not None else ""
 
-    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
+    def batches(
+        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
+    ) -> Iterator[dict[str, pa.Array]]:
         number = pa.from_numpy_dtype(dtype)
         types = {name: pa.bool_() if pa.types.is_boolean(self.types[name]) else number for name in numbers}
         options = pa_csv.ConvertOptions(
@@ -149,15 +164,22 @@ class Parquet(Named):
         self.path = path
         with self._open() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-            self.n_rows = file.metadata.num_rows
+            self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def example(self, name: str) -> Any:
         with self._open() as file:
             return _first(next(file.iter_batches(_ROWS, columns=[name]))[name])
 
-    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any) -> Iterator[dict[str, pa.Array]]:
+    def batches(
+        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        columns = [*numbers, *others]
         with self._open() as file:
-            for batch in file.iter_batches(_ROWS, columns=[*numbers, *others]):
+            if (self.groups[group] or 0) * 8 * len(columns) <= _WHOLE:
+                batches = iter(file.read_row_group(group, columns).to_batches(_ROWS))
+            else:
+                batches = file.iter_batches(_ROWS, row_groups=[group], columns=columns)
+            for batch in batches:
                 yield _cast(batch, numbers, pa.from_numpy_dtype(dtype))
 
     def _open(self) -> pq.ParquetFile:
@@ -172,11 +194,35 @@ class Svmlight(Unnamed):
     """The format of SVMlight and LIBSVM: a label, then ``column:value`` for every entry that is not 0."""
 
     def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        X, y = self._load(n_features=n_features, dtype=dtype)
+        return X, None if target is None else y
+
+    def pieces(self, n_features: int | None) -> list[dict[str, Any]]:
+        """What `piece` takes for each part of the file, in order, and its rows; reading them once tells the columns."""
+        length = _PIECE if not _is_compressed(self.path) else max(1, 16 * Path(self.path).stat().st_size)
+        starts = range(0, Path(self.path).stat().st_size, length)
+        found, low, high = [], 1, 0
+        for start in starts:
+            X, _ = self._load(offset=start, length=length, n_features=_MOST_FEATURES, zero_based=True)
+            found.append({"offset": start, "length": length, "rows": X.shape[0]})
+            if X.nnz:
+                low, high = min(low, int(X.indices.min())), max(high, int(X.indices.max()))
+        # As for a whole file: columns are counted from 1 unless there is a column 0.
+        n_there = high + (low == 0)
+        if n_features is not None and n_there > n_features:
+            raise TableError(f"{self.path} has {n_there} columns, {n_features} are needed")
+        return [piece | {"zero_based": low == 0, "n_features": n_features or n_there} for piece in found]
+
+    def piece(self, where: dict[str, Any], dtype: Any) -> tuple[Rows, Array]:
+        """The rows and labels of a part."""
+        return self._load(**{name: value for name, value in where.items() if name != "rows"}, dtype=dtype)
+
+    def _load(self, dtype: Any = np.float32, **where: Any) -> tuple[Rows, Array]:
         try:
-            X, y = load_svmlight_file(self.path, n_features=n_features, dtype=dtype)
+            X, y = load_svmlight_file(self.path, dtype=dtype, **where)
         except (ValueError, OSError) as problem:
             raise TableError(f"{self.path} cannot be read as svmlight: {problem}") from None
-        return as_rows(X, dtype), None if target is None else y
+        return as_rows(X, dtype), y
 
 
 class Npz(Unnamed):
@@ -195,10 +241,7 @@ class Npz(Unnamed):
             raise
         except (AttributeError, BadZipFile, EOFError, OSError, TypeError, ValueError) as problem:
             raise TableError(f"{self.path} cannot be read as npz: {problem}") from None
-        if X.ndim != 2 or X.dtype.kind not in "fiub":
-            raise TableError(f"{self.path}: X must be a matrix of numbers, not {X.dtype} of shape {X.shape}")
-        if n_features is not None and X.shape[1] != n_features:
-            raise TableError(f"{self.path} has {X.shape[1]} columns, {n_features} are needed")
+        self.checked(X, n_features)
         if y is not None and y.shape != (X.shape[0],):
             raise TableError(f"{self.path}: {target} has the shape {y.shape}, where X has {X.shape[0]} rows")
         return as_rows(X, dtype), y
@@ -207,6 +250,21 @@ class Npz(Unnamed):
         if name not in names:
             raise TableError(f"{self.path} has no array {nearest(name, names)}")
         return name
+
+
+class Npy(Unnamed):
+    """One NumPy array, a row of it for each row; it stays on the disk, and has no labels."""
+
+    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        if target is not None:
+            raise TableError(
+                f"{self.path} has no labels: an .npy file holds one array. Give its rows as unlabelled ones"
+            )
+        try:
+            X = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (EOFError, OSError, ValueError) as problem:
+            raise TableError(f"{self.path} cannot be read as npy: {problem}") from None
+        return self.checked(X, n_features), None
 
 
 _KINDS: dict[str, type[Named] | type[Unnamed]] = {
@@ -218,19 +276,41 @@ _KINDS: dict[str, type[Named] | type[Unnamed]] = {
     ".libsvm": Svmlight,
     ".svm": Svmlight,
     ".npz": Npz,
+    ".npy": Npy,
 }
+
+
+def files_of(path: str) -> list[str]:
+    """The file itself; or all files of a known kind in a folder and below, in the order of their names.
+
+    Names that begin with a dot or an underscore are left out: other programs keep notes of their own there.
+    """
+    if not Path(path).is_dir():
+        return [path]
+    inside = [file.relative_to(path) for file in Path(path).rglob("*") if file.is_file()]
+    shown = [file for file in inside if not any(part.startswith((".", "_")) for part in file.parts)]
+    found = [str(Path(path, file)) for file in sorted(shown) if _suffix(str(file)) in _KINDS]
+    if not found:
+        raise TableError(f"{path} is a folder without a file of a known kind ({', '.join(_KINDS)})")
+    return found
+
+
+def _is_compressed(path: str) -> bool:
+    return len(Path(path).suffixes) > 1 and Path(path).suffix.lower() in _COMPRESSED
+
+
+def _suffix(path: str) -> str:
+    """The end of the name that says the kind, which stands before that of a compression."""
+    return Path(Path(path).stem if _is_compressed(path) else path).suffix.lower()
 
 
 def kind_of(path: str) -> type[Named] | type[Unnamed]:
     """How to read a file, by the end of its name."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if len(suffixes) > 1 and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    if not suffixes or suffixes[-1] not in _KINDS:
+    if _suffix(path) not in _KINDS:
         raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
     if not Path(path).is_file():
         raise TableError(f"{path} is a folder" if Path(path).is_dir() else f"{path}: there is no such file")
-    return _KINDS[suffixes[-1]]
+    return _KINDS[_suffix(path)]
 
 
 def _is_number(kind: pa.DataType) -> bool:

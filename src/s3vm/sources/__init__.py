@@ -1,5 +1,9 @@
-"""Where rows come from. A source yields batches and knows nothing of models."""
+"""Where rows come from. A source yields batches and knows nothing of models.
 
+Arrays are here; `s3vm.sources.streams` has rows that come one after the other, `s3vm.sources.files` those of files.
+"""
+
+import sys
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,20 +17,42 @@ from s3vm.philox import Stream
 if TYPE_CHECKING:
     from s3vm.solvers.pull import Point, Pull, Puller
 
-__all__ = ["ArraySource", "RemoteSource", "Source", "as_rows", "row_bytes", "stack"]
+__all__ = [
+    "ENDLESS",
+    "ArraySource",
+    "ExhaustedError",
+    "RemoteSource",
+    "Source",
+    "as_rows",
+    "is_source",
+    "row_bytes",
+    "stack",
+]
+
+ENDLESS = sys.maxsize
+"""The number of rows of a source that nobody has counted."""
+
+
+class ExhaustedError(ValueError):
+    """A source that cannot begin again has no more rows."""
 
 
 class Source(Protocol):
     """Rows from the distribution P(x). The same seed and step always give the same batch."""
 
     @property
-    def n_rows(self) -> int: ...
+    def n_rows(self) -> int:
+        """How many there are, or `ENDLESS`."""
+        ...
 
     @property
     def n_dims(self) -> int: ...
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
-        """For each step, `size` rows drawn at random with replacement; the batches one below the other."""
+        """For each step, `size` rows drawn at random; the batches one below the other.
+
+        Rows of an array are drawn with replacement. A stream gives every row once before it gives one again.
+        """
         ...
 
     def sample(self, seed: int, size: int) -> Rows:
@@ -43,6 +69,11 @@ class RemoteSource(Source, Protocol):
         ...
 
 
+def is_source(thing: Any) -> bool:
+    """Whether this is a source of rows; it is not asked how many they are, which may take a while."""
+    return all(callable(getattr(type(thing), name, None)) for name in ("batches", "sample"))
+
+
 class ArraySource:
     """Chosen rows of an array, a CSR matrix or a tensor that stays as it is; only drawn rows are copied and cast.
 
@@ -57,6 +88,10 @@ class ArraySource:
         self._X = X
         self._chosen = chosen
         self._dtype = np.dtype(dtype)
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
 
     @property
     def n_rows(self) -> int:

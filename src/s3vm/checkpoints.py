@@ -1,0 +1,178 @@
+"""Checkpoints: where a run stands, in one file that is complete or not there, and is read without trust.
+
+A state is arrays and a few numbers. They are put into the same container as a model (`s3vm.container`), and built again
+from a list of our own parts. The file also says what run it is of: a run of other rows or settings does not go on from
+it.
+"""
+
+import hashlib
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from s3vm import __version__, container, philox
+from s3vm._typing import Array
+from s3vm.arrays import host
+from s3vm.backends import Backend
+from s3vm.container import ModelFormatError, short
+from s3vm.problem import Problem
+from s3vm.solvers import Solver, State
+
+__all__ = ["Checkpoint", "read", "run_of", "seed_of", "write"]
+
+_SAMPLE = 500  # unlabelled rows that stand for all when two runs are compared
+
+
+class Checkpoint(NamedTuple):
+    """Where a run stands: the solver's state, and what else `s3vm.training` remembers."""
+
+    state: State
+    memory: dict[str, Any]
+
+
+def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]:
+    """What makes a run the one it is, each in words or as a digest."""
+    unlabelled = "none"
+    if problem.unlabelled is not None:
+        source = problem.unlabelled
+        unlabelled = f"{source.n_rows:,} ({_digest(source.sample(problem.seed, _SAMPLE))})"
+    return {
+        "s3vm": __version__,
+        "random numbers": philox.NAME,
+        "solver": repr(solver),
+        "kernel": repr(problem.kernel),
+        "loss": repr(problem.unlabelled_loss),
+        "labeled_loss": repr(problem.labelled_loss),
+        "seed": str(problem.seed),
+        "precision": f"{backend.dtype.name} by {type(backend).__name__}, cache_bytes {backend.cache_bytes}",
+        "labelled rows": f"{problem.n_labelled:,} ({_digest(problem.labelled)})",
+        "labels": _digest(problem.targets),
+        "costs of the rows (C, their weights, what is left out)": _digest(problem.costs),
+        "unlabeled_weight": _digest(problem.unlabelled_cost),
+        "class_prior": _digest(problem.prior),
+        "unlabelled rows": unlabelled,
+    }
+
+
+def write(path: Any, run: Mapping[str, str], checkpoint: Checkpoint) -> None:
+    """Puts the checkpoint in the place of the one before, once it is on the disk."""
+    tensors: dict[str, Array] = {}
+    header = {"checkpoint": dict(run), "content": _packed(checkpoint._asdict(), tensors)}
+    container.write(path, {**header, "seed": int(run["seed"])}, tensors)
+
+
+def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
+    """The checkpoint in that file, which must be of this run; a ValueError says what is different."""
+    header, tensors = container.read(path)
+    if not isinstance(header.get("checkpoint"), dict):
+        raise ModelFormatError(f"{path} is a model, not a checkpoint: give another path")
+    stored = header["checkpoint"]
+    for name, value in run.items():
+        if stored.get(name) != value:
+            raise ValueError(
+                f"{path} is a checkpoint of another run: {name} there {_short(stored.get(name))}, here "
+                f"{_short(value)}. Give what was given then, or resume=False to start afresh"
+            )
+    try:
+        return Checkpoint(**_unpacked(header["content"], tensors))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise ModelFormatError(f"{path}: its parts do not make a checkpoint ({short(str(problem))})") from problem
+
+
+def seed_of(path: Any) -> int | None:
+    """The seed of the run, if there is a checkpoint."""
+    return int(container.read(path)[0].get("seed", 0)) if os.path.exists(path) else None
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _digest(rows: Any) -> str:
+    """A few letters for the content of rows, arrays or CSR."""
+    parts = (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,)
+    digest = hashlib.sha256(repr((rows.shape, [part.dtype.str for part in parts])).encode())
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:12]
+
+
+# Anything that a state is made of, as JSON and tensors, and back
+
+
+def _parts() -> dict[str, type]:
+    """Our own dataclasses and named tuples, which a state may be made of."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(("s3vm.solvers", "s3vm.kernels"))]
+    found = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
+    ours = [kind for kind in found if kind.__module__.startswith("s3vm.")]
+    return {
+        f"{kind.__module__}.{kind.__qualname__}": kind
+        for kind in ours
+        if is_dataclass(kind) or hasattr(kind, "_fields")
+    }
+
+
+def _packed(value: Any, tensors: dict[str, Array]) -> Any:
+    value = host(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, np.ndarray):
+        name = f"{len(tensors)}"
+        is_mask = value.dtype == bool
+        tensors[name] = value.astype(np.uint8) if is_mask else value
+        return {"mask" if is_mask else "array": name}
+    if isinstance(value, bytes):
+        return {"bytes": _packed(np.frombuffer(value, np.uint8), tensors)}
+    if sparse.issparse(value):
+        pieces = [_packed(piece, tensors) for piece in (value.data, value.indices, value.indptr)]
+        return {"csr": pieces, "shape": list(value.shape)}
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if name in _parts():
+        names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
+        return {"part": name, "fields": {field: _packed(getattr(value, field), tensors) for field in names}}
+    if isinstance(value, list | tuple | frozenset | set):
+        return {type(value).__name__: [_packed(entry, tensors) for entry in value]}
+    if isinstance(value, Mapping):
+        return {"dict": [[_packed(key, tensors), _packed(entry, tensors)] for key, entry in value.items()]}
+    raise TypeError(
+        f"{value!r} cannot be written to a checkpoint, which holds no code: use a solver and a kernel of s3vm's own"
+    )
+
+
+def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind, content = next(iter(value.items()))
+    match kind:
+        case "float":
+            return float(content)
+        case "array":
+            return tensors[content].copy()
+        case "mask":
+            return tensors[content].astype(bool)
+        case "bytes":
+            return _unpacked(content, tensors).tobytes()
+        case "csr":
+            pieces = tuple(_unpacked(piece, tensors) for piece in content)
+            rows = sparse.csr_array(pieces, shape=tuple(value["shape"]))
+            rows.check_format(full_check=True)
+            return rows
+        case "part":
+            return _parts()[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
+        case "list" | "tuple" | "set" | "frozenset":
+            kinds = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+            return kinds[kind](_unpacked(entry, tensors) for entry in content)
+        case "dict":
+            return {_unpacked(key, tensors): _unpacked(entry, tensors) for key, entry in content}
+    raise ModelFormatError(f"it has a part {short(kind)}, which no checkpoint has")

@@ -1,0 +1,199 @@
+"""Rows of files: of any size, some of them with a label."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from s3vm import philox
+from s3vm._optional import optional
+from s3vm._typing import Array, Rows
+from s3vm.philox import Stream
+from s3vm.sources import ArraySource, stack
+from s3vm.sources.arrivals import Reservoir
+from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
+
+optional("pyarrow", "data")
+from s3vm import tables  # noqa: E402
+from s3vm.tables import TableError  # noqa: E402
+from s3vm.tables.kinds import Npy, Npz, files_of, kind_of  # noqa: E402
+from s3vm.tables.labels import of_one_kind  # noqa: E402
+
+__all__ = ["FileSource", "source_of"]
+
+_KEPT = 1 << 14  # rows of the sample that a survey keeps
+
+
+class _Survey(NamedTuple):
+    """What one reading of all rows tells: unlabelled rows in each chunk, the labelled ones, and a sample."""
+
+    counts: list[int]
+    labelled: Rows
+    labels: Array
+    sample: Rows
+    scaler: StandardScaler | None
+
+
+class FileSource(StreamSource):
+    """The rows of csv, parquet or svmlight files, and of folders of them, that need not fit into memory.
+
+    They are handed out shuffled: groups of rows of parquet files, or whole csv files, in an order that is drawn for
+    each pass, four of them read side by side, and rows mixed within a buffer. Rows that have a label are not handed out
+    but kept, so they must fit into memory.
+
+    Files that say neither how many rows they have (csv) nor which have labels are read once before the training: a
+    *survey*, which counts rows, finds the labelled ones and keeps a random sample.
+
+    Parameters
+    ----------
+    path : str, path or list of them
+        Files, or folders with files in them and below.
+    target : str or None, default None
+        The column of labels. Rows without a label are unlabelled. For svmlight files, which have a label in every row,
+        any name will do. None: no row has a label.
+    features, drop : names of columns to use, or not to use
+        By default all but the target.
+    mark : labels that mean "no label", beside empty and missing ones
+        For example ``["-1"]``.
+    encode : names of columns that are not numbers
+        Each becomes a feature of 0 and 1 for each of its values; see `s3vm.tables.stream`.
+    dtype, buffer_bytes
+        As in `StreamSource`.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        target: str | None = None,
+        *,
+        features: Sequence[str] | None = None,
+        drop: Iterable[str] = (),
+        mark: Iterable[str] = (),
+        encode: Iterable[str] = (),
+        dtype: Any = np.float32,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        options = {"features": features, "drop": list(drop), "mark": list(mark), "encode": list(encode)}
+        self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": dtype, **options}
+        self._open()
+        names = self._table.names
+        n_dims = len(names) if names is not None else next(self._table.parts()).rows.shape[1]
+        super().__init__([], n_dims, dtype, buffer_bytes)
+        self.names = names
+        self._survey: _Survey | None = None
+
+    def _open(self) -> None:
+        self._table = tables.stream(**self._settings, pieces=True)
+
+    def labelled(self) -> tuple[Rows, Array]:
+        """The rows that have a label, and the labels."""
+        if self._settings["target"] is None:
+            raise ValueError('no column of labels was named: FileSource(..., target="label")')
+        found = self.survey()
+        if not len(found.labels):
+            raise ValueError(f"{self._table.path}: no row has a label in column {self._settings['target']!r}")
+        return found.labelled, found.labels
+
+    def scaler(
+        self, sample: int | None = None, seed: int = 0, progress: Callable[[int], None] | None = None
+    ) -> StandardScaler:
+        """A scaler fitted to all rows in one pass, labelled or not, or to a sample of so many unlabelled ones."""
+        if sample is not None:
+            return super().scaler(sample, seed)
+        scaler = self.survey(progress, scale=True).scaler
+        assert scaler is not None
+        return named(scaler, self.names)
+
+    def survey(self, progress: Callable[[int], None] | None = None, scale: bool = False) -> _Survey:
+        """Reads all rows once, if that has not been done; `progress` is told how many have been read."""
+        if self._survey is not None and (self._survey.scaler is not None or not scale):
+            return self._survey
+        kept, found, labels, scaler = Reservoir(_KEPT), [], [], StandardScaler() if scale else None
+        counts, n_read = [], 0
+        for chunk in self._table.chunks:
+            counts.append(0)
+            for batch in chunk.parts():
+                self._table.check(batch.rows, f"rows {n_read + 1:,} to {n_read + batch.rows.shape[0]:,}")
+                if scaler is not None and batch.rows.shape[0]:
+                    scaler.with_mean = not hasattr(batch.rows, "indptr")
+                    scaler.partial_fit(batch.rows)
+                known = _known(batch)
+                if known.any():
+                    assert batch.labels is not None
+                    found.append(batch.rows[known])
+                    labels.append(batch.labels[known])
+                rows = batch.rows[~known] if known.any() else batch.rows
+                kept.add(rows, n_read)
+                counts[-1] += rows.shape[0]
+                n_read += batch.rows.shape[0]
+                if progress is not None:
+                    progress(n_read)
+        if not n_read:
+            raise TableError(f"{self._table.path} has no rows")
+        nothing = np.empty((0, self._n_dims), self._dtype)
+        self._survey = _Survey(
+            counts,
+            stack(found) if found else nothing,
+            np.array(of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
+            kept.rows() if sum(counts) else nothing,
+            scaler,
+        )
+        return self._survey
+
+    @property
+    def needs_survey(self) -> bool:
+        """Whether all rows are read once before any is handed out."""
+        return self._settings["target"] is not None or self._table.n_rows is None
+
+    def _counted(self) -> list[Chunk]:
+        if not self._chunks:
+            counts: list[Any] = [chunk.n_rows for chunk in self._table.chunks]
+            if self.needs_survey:
+                counts = self.survey().counts
+            parts = [partial(_unlabelled, self._table, k, self._survey is None) for k in range(len(counts))]
+            self._chunks = [Chunk(count, part) for count, part in zip(counts, parts, strict=True) if count]
+            if not self._chunks:
+                raise ValueError(f"{self._table.path}: every row has a label, so there are no unlabelled rows to read")
+        return self._chunks
+
+    def _draw(self, seed: int, size: int) -> Rows:
+        if self.needs_survey and size <= _KEPT:
+            kept = self.survey().sample
+            return self._own(kept[np.argsort(philox.words(seed, Stream.REFERENCE, 0, kept.shape[0], 1)[:, 0])[:size]])
+        return super()._draw(seed, size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_table": None, "_chunks": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+def _unlabelled(table: tables.Stream, chunk: int, check: bool) -> Iterator[Rows]:
+    """The rows of a chunk that have no label; they are looked at if no survey has done so."""
+    for batch in table.chunks[chunk].parts():
+        if check:
+            table.check(batch.rows, f"part {chunk + 1:,}")
+        known = _known(batch)
+        yield batch.rows[~known] if known.any() else batch.rows
+
+
+def _known(batch: tables.Batch) -> Array:
+    """Which rows have a label."""
+    if batch.labels is None:
+        return np.zeros(batch.rows.shape[0], dtype=bool)
+    return np.array([label is not None for label in batch.labels], dtype=bool)
+
+
+def source_of(path: Any, dtype: Any = np.float32) -> Any:
+    """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
+    if isinstance(path, str | os.PathLike):
+        files = files_of(os.fspath(path))
+        kind = kind_of(files[0])
+        if len(files) == 1 and issubclass(kind, Npy | Npz):
+            return ArraySource(kind(files[0]).arrays(None, None, dtype)[0], None, dtype)
+    return FileSource(path, dtype=dtype)

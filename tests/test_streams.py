@@ -1,0 +1,374 @@
+"""Fits on rows that do not fit into memory: the same model as from arrays, checkpoints, limits, and what is refused."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.pipeline import make_pipeline
+
+import s3vm
+from s3vm import CCCP, FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends, checkpoints
+from s3vm.checkpoints import Checkpoint
+from s3vm.sources import ArraySource
+from s3vm.sources.files import FileSource
+from s3vm.sources.streams import BatchSource
+from s3vm.training import OutOfRows, OutOfTime, Rules, thinned, train
+from test_solvers import problem_for
+from toy import VARIANTS, configured, last
+
+N, N_LABELLED = 3000, 60
+X, Y = make_moons(N, noise=0.2, random_state=0)
+X = X.astype(np.float32)
+SOME = np.where(np.arange(N) < N_LABELLED, Y, -1)
+FEATURES = {"span": "features", "n_features": 64, "max_features": 256, "max_iter": 60, "n_reference": 200}
+FAST = {"solver": TSG(**FEATURES), "C": 3.0, "gamma": 2.0, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("moons")
+    order = np.random.RandomState(1).permutation(N)
+    for number, part in enumerate(np.array_split(order, 3)):
+        label = pa.array(np.array(["left", "right"])[Y[part]], mask=SOME[part] < 0)
+        table = {"x": X[part, 0], "y": X[part, 1].astype(np.float64), "label": label}
+        pq.write_table(pa.table(table), path / f"{number}.parquet", row_group_size=300)
+    return path
+
+
+def same(one, two):
+    """Whether two models are equal to the last bit."""
+    for name in ("coefficients", "intercept", "weights"):
+        np.testing.assert_array_equal(getattr(one.model_, name), getattr(two.model_, name))
+    assert one.history_.keys() == two.history_.keys()
+    for name, values in one.history_.items():
+        np.testing.assert_array_equal(values, two.history_[name])
+    rows = make_frame(X[:100]) if hasattr(one, "feature_names_in_") else X[:100]
+    np.testing.assert_array_equal(one.predict_proba(rows), two.predict_proba(rows))
+
+
+def test_a_source_of_an_array_is_the_array():
+    plain = S3VMClassifier(**FAST).fit(X, SOME)
+    for rest in (X[N_LABELLED:], ArraySource(X, np.arange(N_LABELLED, N))):
+        same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=rest), plain)
+    with pytest.raises(AttributeError, match="stream"):
+        S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=rest).transduction_  # noqa: B018
+
+
+def test_memory_maps_are_not_copied(tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    plain = S3VMClassifier(**FAST).fit(X, SOME)
+    same(S3VMClassifier(**FAST).fit(mapped, SOME), plain)
+    np.save(tmp_path / "rest.npy", X[N_LABELLED:])
+    same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=tmp_path / "rest.npy"), plain)
+
+
+@pytest.mark.parametrize("solver", [TSG(**FEATURES), FRS(max_iter=100, n_features=256), TSG(max_iter=100)])
+def test_files_give_a_model_as_good_as_arrays(folder, solver):
+    settings = FAST | {"solver": solver}
+    clf = S3VMClassifier(**settings).fit(FileSource(folder, "label"))
+    assert clf.classes_.tolist() == ["left", "right"]
+    assert clf.feature_names_in_.tolist() == ["x", "y"]
+    error = np.mean(clf.predict(make_frame(X)) != np.array(["left", "right"])[Y])
+    of_arrays = S3VMClassifier(**settings).fit(X, SOME)
+    assert error < np.mean(of_arrays.predict(X) != Y) + 0.02
+    same(S3VMClassifier(**settings).fit(FileSource(folder, "label")), clf)
+    assert clf.safety_.n_labelled == N_LABELLED
+
+
+def make_frame(rows):
+    return pd.DataFrame(rows, columns=["x", "y"])
+
+
+def test_scaled_in_the_stream_and_saved_with_the_scaler(folder, tmp_path):
+    source = FileSource(folder, "label")
+    scaler = source.scaler()
+    clf = S3VMClassifier(**FAST).fit(source.scaled(scaler))
+    whole = make_pipeline(scaler, clf)
+    assert np.mean(whole.predict(make_frame(X)) == np.array(["left", "right"])[Y]) > 0.9
+    s3vm.save(whole, tmp_path / "m.s3vm")
+    np.testing.assert_array_equal(s3vm.load(tmp_path / "m.s3vm").predict(make_frame(X)), whole.predict(make_frame(X)))
+
+
+def test_float64_from_float32_files(folder):
+    clf = S3VMClassifier(**FAST, dtype="float64").fit(FileSource(folder, "label"))
+    assert clf.model_.coefficients.dtype == np.float64
+
+
+@pytest.mark.parametrize("as_csr", [False, True])
+def test_batches_of_unknown_number(as_csr):
+    def batches():
+        for part in np.array_split(X[N_LABELLED:], 40):
+            yield sparse.csr_array(part) if as_csr else part
+
+    labelled = sparse.csr_array(X[:N_LABELLED]) if as_csr else X[:N_LABELLED]
+    again = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], unlabeled=batches)
+    assert again.n_iter_ == 60
+    assert again.score(X, Y) > 0.9
+    with pytest.warns(OutOfRows, match=r"no more unlabelled rows after 45 of 60 iterations"):
+        once = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], unlabeled=batches())
+    assert once.n_iter_ == 45
+    for solver, weight, message in (
+        (TSG(passes=1), "auto", "give max_iter instead of passes"),
+        (FRS(passes=1), "auto", "give max_iter instead of passes"),
+        (TSG.as_printed(), "auto", 'not "sqrt"'),
+        (TSG(), "paper", 'unlabeled_weight="paper"'),
+        ("cccp", "auto", "fewer rows|stream"),
+    ):
+        clf = S3VMClassifier(solver, unlabeled_weight=weight)
+        with pytest.raises((ValueError, MemoryError), match=message):
+            clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=batches)
+
+
+@pytest.mark.parametrize("solver", ["cccp", "light", "newton", "bgs", "incremental"])
+def test_solvers_that_need_all_rows_refuse_a_stream(folder, solver):
+    with pytest.raises(ValueError, match=r"stream: use solver=|keeps all rows"):
+        S3VMClassifier(solver).fit(FileSource(folder, "label"))
+
+
+def test_what_is_refused(folder, tmp_path):
+    clf, source = S3VMClassifier(**FAST), FileSource(folder, "label")
+    with pytest.raises(ValueError, match="give it alone"):
+        clf.fit(source, Y)
+    with pytest.raises(ValueError, match="knows no labels"):
+        clf.fit(BatchSource([X]))
+    with pytest.raises(ValueError, match="no column of labels was named"):
+        clf.fit(FileSource(folder, drop=["label"]))
+    with pytest.raises(ValueError, match="some rows are marked -1"):
+        clf.fit(X, SOME, unlabeled=source)
+    with pytest.raises(ValueError, match="have 3 columns, the unlabelled ones 2"):
+        clf.fit(np.c_[X, X[:, :1]][:N_LABELLED], Y[:N_LABELLED], unlabeled=source)
+    with pytest.raises(ValueError, match=r"the columns of X are \['y', 'x'\]"):
+        clf.fit(make_frame(X)[["y", "x"]][:N_LABELLED], Y[:N_LABELLED], unlabeled=source)
+    with pytest.raises(ValueError, match="unlabeled=3 is not known"):
+        clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=3)
+    with pytest.raises(ValueError, match="requires y"):
+        clf.fit(X)
+    for settings, message in (
+        ({"max_seconds": 0}, "max_seconds=0"),
+        ({"early_stopping": True}, "early_stopping=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(clf).set_params(**settings).fit(X, SOME)
+    for settings, message in (
+        ({"every": -1}, "every=-1"),
+        ({"resume": True}, "resume=True needs"),
+        ({"checkpoint": tmp_path / "none" / "c"}, "cannot be written"),
+        ({"checkpoint": tmp_path}, "cannot be written"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clf.fit(X, SOME, **settings)
+    for other in (S3VMClassifier("incremental"), S3VMClassifier(warm_start=True)):
+        with pytest.raises(ValueError, match=r"too much for a checkpoint|goes on from the model in memory"):
+            other.fit(X, SOME, checkpoint=tmp_path / "c")
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if not variant.startswith("incremental")])
+def test_a_state_comes_back_from_a_file(variant, tmp_path):
+    solver, problem, engine = configured(variant), problem_for(variant, columns=2), backends.backend("cpu", "float64")
+    states = list(solver.run(problem, engine))
+    run = checkpoints.run_of(solver, problem, engine)
+    for state in (states[0], states[len(states) // 2], states[-1]):
+        checkpoints.write(tmp_path / "c", run, Checkpoint(state, {"of": [1, None, (np.nan, True)]}))
+        stored = checkpoints.read(tmp_path / "c", run)
+        assert repr(stored.memory) == repr({"of": [1, None, (np.nan, True)]})
+        assert stored.state.iteration == state.iteration
+        rest = list(solver.run(problem, engine, stored.state))
+        end = rest[-1] if rest else stored.state
+        assert end.iteration == states[-1].iteration
+        assert dict(end.record) == dict(states[-1].record)
+        for name in ("coefficients", "intercept", "weights"):
+            np.testing.assert_array_equal(getattr(end.model(), name), getattr(states[-1].model(), name))
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed_at(iteration):
+    def watch(done, total, record):
+        if done == iteration:
+            raise KilledError
+
+    return watch
+
+
+@pytest.mark.parametrize("kind", ["array", "files", "batches"])
+@pytest.mark.parametrize(
+    "solver", [TSG(**FEATURES), TSG.as_printed(max_iter=40, n_features=64), FRS(max_iter=60, n_features=128)]
+)
+def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solver):
+    def fit(verbose=0, **settings):
+        clf = S3VMClassifier(**FAST | {"solver": solver}, verbose=verbose, early_stopping="reference")
+        if kind == "array":
+            return clf.fit(X, SOME, **settings)
+        if kind == "files":
+            return clf.fit(FileSource(folder, "label", buffer_bytes=1 << 12), **settings)
+        parts = BatchSource(iter(np.array_split(np.tile(X, (6, 1)), 30)), buffer_bytes=1 << 12)
+        return clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=parts, **settings)
+
+    straight, path = fit(), tmp_path / "run.checkpoint"
+    for stop in (1, 7, 33):
+        path.unlink(missing_ok=True)
+        with pytest.raises(KilledError):
+            fit(killed_at(stop), checkpoint=path, every=0)
+        same(fit(checkpoint=path, every=0, resume=True), straight)
+    same(fit(checkpoint=path, resume=True), straight)  # nothing is left to do
+    path.unlink()
+    same(fit(checkpoint=path, resume=True), straight)  # nothing was there
+
+
+def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path):
+    clf = S3VMClassifier(**FAST | {"random_state": None})
+    path = tmp_path / "c"
+    with pytest.raises(KilledError):
+        clone(clf).set_params(verbose=killed_at(30)).fit(X, SOME, checkpoint=path, every=0)
+    one, two = (clone(clf).fit(X, SOME, checkpoint=path, every=1e9, resume=True) for _ in range(2))
+    same(one, two)
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
+    path = tmp_path / "c"
+    S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)
+    other = X.copy()
+    other[0] += 1
+    relabelled = SOME.copy()
+    relabelled[:2] = 1 - relabelled[:2]
+    for settings, rows, labels, reason in (
+        ({"solver": TSG(**FEATURES | {"max_iter": 61})}, X, SOME, "solver there TSG.*max_iter=60.*here.*max_iter=61"),
+        ({"gamma": 1.0}, X, SOME, r"kernel there RBF\(gamma=2.0.*here RBF\(gamma=1.0"),
+        ({"C": 4.0}, X, SOME, "costs of the rows"),
+        ({"random_state": 1}, X, SOME, "seed there 0, here 1"),
+        ({"dtype": "float64"}, X, SOME, "precision there float32"),
+        ({"loss": "hat"}, X, SOME, "loss there Exponential"),
+        ({"early_stopping": "reference"}, X, SOME, "early_stopping there None"),
+        ({"unlabeled_weight": 0.5}, X, SOME, "labels there|unlabeled_weight there"),
+        ({}, other, SOME, "labelled rows there 60"),
+        ({}, X, relabelled, "labels there|labelled rows there"),
+        ({}, X[:-1], SOME[:-1], "unlabelled rows there 2,940 .*, here 2,939 "),
+        ({}, np.r_[X[:N_LABELLED], 1.01 * X[N_LABELLED:]], SOME, "unlabelled rows there 2,940 .*, here 2,940 "),
+    ):
+        clf = S3VMClassifier(**FAST | settings)
+        with pytest.raises(ValueError, match=f"a checkpoint of another run: .*({reason})") as refused:
+            clf.fit(rows, labels, checkpoint=path, resume=True)
+        assert "resume=False" in str(refused.value)
+    model = tmp_path / "model.s3vm"
+    S3VMClassifier(**FAST).fit(X, SOME).save(model)
+    with pytest.raises(ModelFormatError, match="a model, not a checkpoint"):
+        S3VMClassifier(**FAST).fit(X, SOME, checkpoint=model, resume=True)
+    with pytest.raises(ModelFormatError):
+        s3vm.load(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ModelFormatError, match="damaged"):
+        S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path, resume=True)
+
+
+_RUN = """
+import sys, numpy as np
+sys.path.insert(0, {tests!r})
+from test_streams import FAST, FEATURES
+from s3vm import S3VMClassifier, TSG
+from s3vm.sources.files import FileSource
+clf = S3VMClassifier(**FAST | {{"solver": TSG(**FEATURES | {{"max_iter": 300}})}})
+clf.fit(FileSource({folder!r}, "label", buffer_bytes=1 << 14), checkpoint={path!r}, every=0, resume=True)
+clf.save({model!r})
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_killed_at_any_moment(folder, tmp_path):
+    path, model = tmp_path / "c", tmp_path / "m.s3vm"
+    program = _RUN.format(tests=os.path.dirname(__file__), folder=str(folder), path=str(path), model=str(model))
+    random = np.random.RandomState(0)
+    times = 0
+    while not model.exists():
+        run = subprocess.Popen([sys.executable, "-c", program])
+        while not path.exists() and run.poll() is None:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.5))
+        if times < 2:
+            run.send_signal(signal.SIGKILL)
+            times += 1
+        run.wait()
+    assert times == 2
+    clf = S3VMClassifier(**FAST | {"solver": TSG(**FEATURES | {"max_iter": 300})})
+    same(s3vm.load(model), clf.fit(FileSource(folder, "label", buffer_bytes=1 << 14)))
+
+
+# Limits
+
+
+def test_the_time_limit_and_going_on_after_it(tmp_path):
+    def slowly(done, total, record):
+        time.sleep(0.01)
+
+    straight = S3VMClassifier(**FAST).fit(X, SOME)
+    path, calls = tmp_path / "c", 0
+    clf = S3VMClassifier(**FAST, max_seconds=0.2, verbose=slowly)
+    while True:
+        calls += 1
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            clf.fit(X, SOME, checkpoint=path, resume=True)
+        if clf.n_iter_ == 60:
+            break
+        assert [one.category for one in found] == [OutOfTime]
+        assert re.search(rf"the time is up after {clf.n_iter_} of 60 iterations", str(found[0].message))
+    assert calls > 2
+    same(clf, straight)
+
+
+@pytest.mark.filterwarnings("ignore:no unlabelled rows:UserWarning")
+@pytest.mark.parametrize("kind", ["reference", "held_out"])
+def test_early_stopping(kind):
+    settings = FAST | {"solver": TSG(**FEATURES | {"max_iter": 1200, "ramp": 0.25, "batch_size": 16})}
+    clf = S3VMClassifier(**settings, early_stopping=kind).fit(X, SOME)
+    assert 300 <= clf.n_iter_ < 1200  # not before the unlabelled rows have their full weight
+    assert clf.n_iter_ % 50 == 0
+    assert len(clf.history_["objective"]) == clf.n_iter_
+    whole = S3VMClassifier(**settings).fit(X, SOME)
+    assert np.mean(clf.predict(X) != whole.predict(X)) < 0.02
+    assert clone(clf).early_stopping == kind
+    alone = S3VMClassifier(early_stopping=kind, probability=False, unlabeled_weight=1.0)
+    with pytest.raises(ValueError, match=r"needs labelled rows that are left out|needs unlabelled rows"):
+        alone.fit(*(X[:60], Y[:60]) if kind == "reference" else (X, SOME))
+
+
+def test_limits_of_the_tuned_classifier(tmp_path):
+    clf = S3VMClassifierCV(TSG(**FEATURES), random_state=0, early_stopping="reference", max_seconds=100)
+    path = tmp_path / "c"
+    straight = clone(clf).fit(X, SOME)
+    with pytest.raises(KilledError):
+        clone(clf).set_params(verbose=killed_at(20)).fit(X, SOME, checkpoint=path, every=0)
+    same(clf.fit(X, SOME, checkpoint=path, resume=True), straight)
+
+
+def test_the_history_of_a_long_run_is_thinned(monkeypatch):
+    monkeypatch.setattr("s3vm.training._MOST_LINES", 16)
+    whole = problem_for("tsg, features", columns=1)
+    solver = configured("tsg, features", max_iter=101)
+    state, history = train(solver, whole, backends.backend("cpu", "float64"), rules=Rules())
+    records = {one.iteration: one.record for one in solver.run(whole, backends.backend("cpu", "float64"))}
+    assert history["iteration"].tolist() == [*range(8, 101, 8), 101]
+    for number, objective in zip(history["iteration"], history["objective"]):
+        assert records[number]["objective"] == objective
+    shorter = thinned({name: np.concatenate([values] * 5) for name, values in history.items()})
+    assert len(shorter["iteration"]) <= 17
+    assert shorter["objective"][-1] == history["objective"][-1]
+    assert last(solver.run(whole, backends.backend("cpu", "float64"))).iteration == state.iteration
+    assert CCCP().takes_rows is False
