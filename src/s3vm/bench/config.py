@@ -1,0 +1,310 @@
+"""An experiment's protocol, as a TOML file describes it, and the runs that it asks for."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from s3vm.bench.results import Results
+from s3vm.datasets import KNOWN
+from s3vm.solvers import SOLVERS
+
+__all__ = ["Config", "Subject", "key_of", "read"]
+
+Task = dict[str, Any]
+
+PROTOCOLS = ("honest", "oracle")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compared: a solver with its settings.
+
+    Parameters
+    ----------
+    kind : str
+        A solver's name, or ``"svm"``, which ignores the unlabelled rows.
+    printed : bool
+        Whether to take it as printed, with the paper's losses, features and weight.
+    settings : dict
+        Of the solver.
+    weight : float, "auto" or "paper"
+        Of the unlabelled rows.
+    trials : int or None
+        The most trials it takes part in; None is all.
+    parts : the parts of the experiment that it takes part in; nothing is all but the curves
+    tuned : "shared" or "own"
+        Whether the oracle chooses C, width and step for it alone.
+    """
+
+    kind: str
+    printed: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    weight: float | str = 1.0
+    trials: int | None = None
+    parts: tuple[str, ...] = ("times", "errors")
+    tuned: str = "shared"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The oracle's grid: powers of ten of C, of the width and of 1/step; `by` is who is tuned for all."""
+
+    by: str = "tsg"
+    log_C: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
+    log_gamma: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
+    log_eta: tuple[int, ...] = (0, 1, 2, 3)
+    rows: int = 2000
+    test_rows: int = 4000
+
+
+@dataclass(frozen=True)
+class Times:
+    """Running time against training size; -1 is every row but those to test on."""
+
+    sizes: tuple[int, ...] = ()
+    test_rows: int = 4000
+    trials: int = 1
+    synthetic: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Test error over trials: labels drawn, one of `folds` of the other rows to train on, the others to test on."""
+
+    protocols: tuple[str, ...] = ("honest",)
+    trials: int = 10
+    oracle_trials: int | None = None
+    folds: int = 5
+    rows: int | None = None
+    test_rows: int = 20_000
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Test error against iterations."""
+
+    iterations: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
+    trials: int = 3
+
+
+@dataclass(frozen=True)
+class Ablation:
+    sets: tuple[str, ...] = ()
+    trials: int = 3
+    max_iter: int = 256
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The bounds of Theorems 1 and 2; see `s3vm.bench.theory`."""
+
+    iterations: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+    seeds: int = 20
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole experiment; a part that is None is left out.
+
+    Parameters
+    ----------
+    seconds, megabytes : float
+        Limits of one fit: of the processor's seconds, and of memory above what the process had before.
+    processes : int
+        How many runs at a time, one thread each.
+    """
+
+    title: str
+    sets: tuple[str, ...]
+    solvers: dict[str, Subject]
+    n_labelled: int = 200
+    seconds: float = 60.0
+    megabytes: float = 4000.0
+    processes: int = 2
+    tuning: Tuning = field(default_factory=Tuning)
+    times: Times | None = None
+    errors: Errors | None = None
+    curves: Curves | None = None
+    ablation: Ablation | None = None
+    theory: Theory | None = None
+    synthetic: bool = False
+    notes: str = ""
+
+    @property
+    def digest(self) -> str:
+        return _digest(asdict(self))
+
+    def first(self) -> Iterator[Task]:
+        """The choices of C and width that the other runs are made with."""
+        for name in self.sets:
+            for protocol, trials in self._trials().items():
+                for trial in range(trials):
+                    asked = self._task("tuning", name, trial, protocol=protocol, rows=self._rows())
+                    owners = [one for one, subject in self._in("errors") if subject.tuned == "own"]
+                    # Only the oracle can tell settings apart that labelled rows cannot.
+                    for owner in ["shared", *(owners if protocol == "oracle" else [])]:
+                        subject = self.solvers[self.tuning.by if owner == "shared" else owner]
+                        yield asked | {"solver": owner, "subject": asdict(subject), "grid": asdict(self.tuning)}
+
+    def then(self, results: Results) -> Iterator[Task]:
+        """All other runs, those of one set together, smaller sizes before larger ones."""
+        chosen = {
+            (row["set"], row["protocol"], row["trial"], row["solver"]): row
+            for row in results.rows()
+            if row["part"] == "tuning" and row["status"] == "ok"
+        }
+
+        def settled(name: str, protocol: str, trial: int, solver: str) -> Task | None:
+            own = chosen.get((name, protocol, trial, solver))
+            row = own or chosen.get((name, protocol, trial, "shared"))
+            return None if row is None else {key: row[key] for key in ("C", "gamma", "step")}
+
+        def complete(tasks: Iterator[Task]) -> Iterator[Task]:
+            for task in tasks:
+                setting = settled(task["set"], task["protocol"], task["trial"], task["solver"])
+                if setting is not None:
+                    yield task | setting
+
+        for name in self.sets:
+            yield from complete(self._timed(name))
+            yield from complete(self._judged(name))
+            yield from complete(self._followed(name))
+            yield from complete(self._varied(name))
+        yield from self._made()
+        if self.theory is not None:
+            for iterations in self.theory.iterations:
+                asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations)
+                yield asked | {"seeds": self.theory.seeds}
+
+    def _timed(self, name: str) -> Iterator[Task]:
+        for size in self.times.sizes if self.times else ():
+            for solver, subject in self._in("times"):
+                for trial in range(min(self.times.trials, subject.trials or 1000) if self.times else 0):
+                    assert self.times is not None
+                    asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
+                    yield asked | {"subject": asdict(subject), "protocol": self._usual()}
+
+    def _made(self) -> Iterator[Task]:
+        for name, sizes in self.times.synthetic.items() if self.times else ():
+            for size in sizes:
+                for solver, subject in self._in("times"):
+                    assert self.times is not None
+                    asked = self._task("times", name, 0, solver=solver, rows=size, test_rows=self.times.test_rows)
+                    # Nothing can be tuned on rows that mean nothing: the median width, and a usual C.
+                    usual = {"C": 10.0, "gamma": None, "step": None}
+                    yield asked | {"subject": asdict(subject), "synthetic": True} | usual
+
+    def _judged(self, name: str) -> Iterator[Task]:
+        if self.errors is None:
+            return
+        for protocol, trials in self._trials().items():
+            for trial in range(trials):
+                for solver, subject in self._in("errors"):
+                    if subject.trials is None or trial < subject.trials:
+                        asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
+                        yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows}
+
+    def _followed(self, name: str) -> Iterator[Task]:
+        for trial in range(self.curves.trials if self.curves else 0):
+            for solver, subject in self._in("curves"):
+                for iterations in self.curves.iterations if self.curves else ():
+                    asked = self._task("curves", name, trial, solver=solver, rows=self._rows(), max_iter=iterations)
+                    more = {"subject": asdict(subject), "protocol": self._usual(), "test_rows": 4000}
+                    yield asked | more
+
+    def _varied(self, name: str) -> Iterator[Task]:
+        from s3vm.bench.ablation import VARIANTS
+
+        if self.ablation is None or name not in (self.ablation.sets or self.sets):
+            return
+        for trial in range(self.ablation.trials):
+            for solver in VARIANTS:
+                asked = self._task("ablation", name, trial, solver=solver, rows=self._rows(), test_rows=4000)
+                yield asked | {"protocol": self._usual(), "max_iter": self.ablation.max_iter}
+
+    def _task(self, part: str, name: str, trial: int, **more: Any) -> Task:
+        folds = self.errors.folds if self.errors is not None else Errors.folds
+        made = {"n_labelled": self.n_labelled, "folds": folds, "synthetic": self.synthetic}
+        return {"part": part, "set": name, "trial": trial, "protocol": "", **made, **more}
+
+    def _in(self, part: str) -> list[tuple[str, Subject]]:
+        return [(name, subject) for name, subject in self.solvers.items() if part in subject.parts]
+
+    def _usual(self) -> str:
+        """The protocol that times, curves and ablation take their settings from."""
+        return next(iter(self._trials()))
+
+    def _trials(self) -> dict[str, int]:
+        """How many trials each protocol has; there is one choice of settings at least."""
+        if self.errors is None:
+            return {"honest": max(self.curves.trials if self.curves else 1, self.ablation.trials if self.ablation else 1)}
+        oracle = self.errors.trials if self.errors.oracle_trials is None else self.errors.oracle_trials
+        return {name: oracle if name == "oracle" else self.errors.trials for name in self.errors.protocols}
+
+    def _rows(self) -> int | None:
+        return self.errors.rows if self.errors is not None else None
+
+
+def read(path: Any) -> Config:
+    """The configuration in a TOML file; a ValueError says what is wrong with it."""
+    path = Path(path)
+    try:
+        given = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"{path.name} is not valid TOML: {problem}") from None
+    solvers = {name: _made(Subject, {"kind": name, **one}, path, name) for name, one in given.pop("solvers", {}).items()}
+    for part, kind in _PARTS.items():
+        if part in given:
+            given[part] = _made(kind, given[part], path, part)
+    config: Config = _made(Config, {"title": path.stem, "sets": [], **given, "solvers": solvers}, path, "the file")
+    _check(config, path)
+    return config
+
+
+_PARTS: dict[str, type] = {
+    "tuning": Tuning,
+    "times": Times,
+    "errors": Errors,
+    "curves": Curves,
+    "ablation": Ablation,
+    "theory": Theory,
+}
+
+
+def key_of(task: Task) -> str:
+    """What a run is known by: everything that it depends on, and no limit."""
+    return _digest(task)
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _made(kind: type, given: Mapping[str, Any], path: Path, where: str) -> Any:
+    known = [one.name for one in fields(kind)]
+    strange = [name for name in given if name not in known]
+    if strange:
+        raise ValueError(f"{path.name}: {where} has {strange[0]!r}, which is not known; there are {', '.join(known)}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _check(config: Config, path: Path) -> None:
+    for name, subject in config.solvers.items():
+        if subject.kind not in (*SOLVERS, "svm"):
+            raise ValueError(f"{path.name}: solver {subject.kind!r} is not known: give one of {', '.join(SOLVERS)}, svm")
+        if subject.tuned not in ("shared", "own"):
+            raise ValueError(f'{path.name}: {name} has tuned = {subject.tuned!r}: give "shared" or "own"')
+    if config.sets and config.tuning.by not in config.solvers:
+        raise ValueError(f"{path.name}: tuning is by {config.tuning.by!r}, which is none of the solvers")
+    strange = [one for one in config.errors.protocols if one not in PROTOCOLS] if config.errors else []
+    if strange:
+        raise ValueError(f"{path.name}: protocol {strange[0]!r} is not known: give {' or '.join(PROTOCOLS)}")
+    if config.synthetic or (config.times and config.times.synthetic):
+        made = [*(config.sets if config.synthetic else ()), *(config.times.synthetic if config.times else ())]
+        for name in made:
+            if name not in KNOWN:
+                raise ValueError(f"{path.name}: no synthetic rows of {name!r} can be made: give {', '.join(KNOWN)}")
