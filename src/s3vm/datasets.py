@@ -1,12 +1,12 @@
 """Data sets by name: those of the paper, the SSL-book's, and whatever lies in the folder that ``S3VM_DATA`` names.
 
-`load` looks into that folder first, for ``.npz`` (arrays `X` and `y`, or the parts of a CSR matrix), svmlight, csv without
-names in which the label is the first column, and ``.mat`` files, compressed or not; else it downloads the set from where
-it was published, with pooch. What is done to the columns is little, and no label is looked at:
+`load` looks into that folder first, for ``.npz`` (arrays `X` and `y`, or the parts of a CSR matrix), svmlight, csv (the
+label in the first column, as UCI has it) and ``.mat`` files, compressed or not; else it downloads the set from where it
+was published, with pooch. What is done to the columns is little, and no label is looked at:
 
 - measurements are standardised and clipped to ten standard deviations (CodRNA, IJCNN1, SUSY, Skin, Higgs, HEPMASS);
 - binary columns stay as they are (w8a), and so do the SSL-book's sets;
-- Dota2's first three columns are ids (region, mode and type of the game), which are made 0/1 columns, one an id; the other
+- Dota2's first three columns are ids (region, mode and type of the game), each of which is made a 0/1 column; the other
   113 (-1, 0, 1: which team has the hero) stay as they are.
 
 `mask` hides labels, `synthetic` makes rows of the same shape where only the speed matters.
@@ -195,7 +195,9 @@ def load(name: str, *, download: bool = True, progress: bool = True) -> Dataset:
         )
     if not paths:
         if not download:
-            raise FileNotFoundError(f"{name} is not in the folder that S3VM_DATA names ({folder() or 'which is not set'})")
+            raise FileNotFoundError(
+                f"{name} is not in the folder that S3VM_DATA names ({folder() or 'which is not set'})"
+            )
         paths = _downloaded(name, progress)
     read = _together([_read(path) for path in paths], name)
     assert read.y is not None
@@ -203,7 +205,9 @@ def load(name: str, *, download: bool = True, progress: bool = True) -> Dataset:
     X, y = _columns(read.X, known), _codes(read.y, known)
     source = ", ".join(path.name for path in paths)
     part = f", of {known.n_rows:,} published" if known is not None and len(y) < known.n_rows else ""
-    treated = "standardised" if known is None or known.standardise else "ids as 0/1 columns" if known.ids else "as it is"
+    treated = (
+        "standardised" if known is None or known.standardise else "ids as 0/1 columns" if known.ids else "as it is"
+    )
     text = f"{known.title if known else name}: {len(y):,} rows{part}, {X.shape[1]:,} columns, {treated}"
     return Dataset(name, X, y, read.splits, source, text)
 
@@ -362,7 +366,9 @@ def _together(parts: list[_Read], name: str) -> _Read:
     if len(rows) == 1:
         return _Read(rows[0].X, rows[0].y, splits)
     stack = sparse.vstack if sparse.issparse(rows[0].X) else np.concatenate
-    return _Read(stack([part.X for part in rows]), np.concatenate([part.y for part in rows if part.y is not None]), splits)
+    return _Read(
+        stack([part.X for part in rows]), np.concatenate([part.y for part in rows if part.y is not None]), splits
+    )
 
 
 # Making columns of what was read

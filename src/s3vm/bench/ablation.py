@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _ALGORITHM_1 = {"labeled_loss": "hinge", "features": "phase"}
 _CORRECTED, _PRINTED = {**_ALGORITHM_1, "loss": "hat"}, {**_ALGORITHM_1, "loss": PrintedHat()}
 
 # Name of a variant: its solver, the weight C*/C, and the losses and features.
-VARIANTS: dict[str, tuple[Callable[[int], TSG], float | str, dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[Callable[[int], TSG], float | Literal["paper"], dict[str, Any]]] = {
     "as printed": (_printed(), "paper", _PRINTED),
     "derivatives corrected": (_printed(), "paper", _CORRECTED),
     "as printed, C* = C": (_printed(), 1.0, _PRINTED),
@@ -51,7 +51,7 @@ VARIANTS: dict[str, tuple[Callable[[int], TSG], float | str, dict[str, Any]]] = 
 }
 
 
-def variant(name: str, max_iter: int) -> tuple[TSG, float | str, dict[str, Any]]:
+def variant(name: str, max_iter: int) -> tuple[TSG, float | Literal["paper"], dict[str, Any]]:
     """The solver, the weight and what else the classifier is told."""
     made, weight, more = VARIANTS[name]
     return made(max_iter), weight, dict(more)

@@ -34,8 +34,11 @@ class Subject:
     weight : float, "auto" or "paper"
         Of the unlabelled rows.
     trials : int or None
-        The most trials it takes part in; None is all.
-    parts : the parts of the experiment that it takes part in; nothing is all but the curves
+        The most trials of errors that it takes part in; None is all.
+    repeats : int
+        Trials of times.
+    parts : of times, errors and curves, those that it takes part in
+    protocols : the protocols under which its errors are judged
     tuned : "shared" or "own"
         Whether the oracle chooses C, width and step for it alone.
     """
@@ -45,7 +48,9 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)
     weight: float | str = 1.0
     trials: int | None = None
+    repeats: int = 1
     parts: tuple[str, ...] = ("times", "errors")
+    protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
 
 
@@ -54,7 +59,7 @@ class Tuning:
     """The oracle's grid: powers of ten of C, of the width and of 1/step; `by` is who is tuned for all."""
 
     by: str = "tsg"
-    log_C: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
+    log_c: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
     log_gamma: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
     log_eta: tuple[int, ...] = (0, 1, 2, 3)
     rows: int = 2000
@@ -67,7 +72,6 @@ class Times:
 
     sizes: tuple[int, ...] = ()
     test_rows: int = 4000
-    trials: int = 1
     synthetic: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -140,8 +144,8 @@ class Config:
 
     def first(self) -> Iterator[Task]:
         """The choices of C and width that the other runs are made with."""
-        for name in self.sets:
-            for protocol, trials in self._trials().items():
+        for protocol, trials in self._trials().items():
+            for name in self.sets:
                 for trial in range(trials):
                     asked = self._task("tuning", name, trial, protocol=protocol, rows=self._rows())
                     owners = [one for one, subject in self._in("errors") if subject.tuned == "own"]
@@ -151,7 +155,7 @@ class Config:
                         yield asked | {"solver": owner, "subject": asdict(subject), "grid": asdict(self.tuning)}
 
     def then(self, results: Results) -> Iterator[Task]:
-        """All other runs, those of one set together, smaller sizes before larger ones."""
+        """All other runs: errors, times, theory, ablation, curves; smaller sizes before larger ones."""
         chosen = {
             (row["set"], row["protocol"], row["trial"], row["solver"]): row
             for row in results.rows()
@@ -169,21 +173,23 @@ class Config:
                 if setting is not None:
                     yield task | setting
 
+        for protocol in self._trials():
+            for name in self.sets:
+                yield from complete(self._judged(name, protocol))
         for name in self.sets:
             yield from complete(self._timed(name))
-            yield from complete(self._judged(name))
-            yield from complete(self._followed(name))
-            yield from complete(self._varied(name))
         yield from self._made()
-        if self.theory is not None:
-            for iterations in self.theory.iterations:
-                asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations)
-                yield asked | {"seeds": self.theory.seeds}
+        for iterations in self.theory.iterations if self.theory else ():
+            asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations, rows=None)
+            yield asked | {"seeds": self.theory.seeds if self.theory else 0}
+        for part in (self._varied, self._followed):
+            for name in self.sets:
+                yield from complete(part(name))
 
     def _timed(self, name: str) -> Iterator[Task]:
         for size in self.times.sizes if self.times else ():
             for solver, subject in self._in("times"):
-                for trial in range(min(self.times.trials, subject.trials or 1000) if self.times else 0):
+                for trial in range(subject.repeats):
                     assert self.times is not None
                     asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
                     yield asked | {"subject": asdict(subject), "protocol": self._usual()}
@@ -198,15 +204,13 @@ class Config:
                     usual = {"C": 10.0, "gamma": None, "step": None}
                     yield asked | {"subject": asdict(subject), "synthetic": True} | usual
 
-    def _judged(self, name: str) -> Iterator[Task]:
-        if self.errors is None:
-            return
-        for protocol, trials in self._trials().items():
-            for trial in range(trials):
-                for solver, subject in self._in("errors"):
-                    if subject.trials is None or trial < subject.trials:
-                        asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
-                        yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows}
+    def _judged(self, name: str, protocol: str) -> Iterator[Task]:
+        for trial in range(self._trials()[protocol] if self.errors else 0):
+            for solver, subject in self._in("errors"):
+                few = subject.trials is not None and trial >= subject.trials
+                if not few and protocol in subject.protocols:
+                    asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
+                    yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows if self.errors else 0}
 
     def _followed(self, name: str) -> Iterator[Task]:
         for trial in range(self.curves.trials if self.curves else 0):
@@ -241,7 +245,9 @@ class Config:
     def _trials(self) -> dict[str, int]:
         """How many trials each protocol has; there is one choice of settings at least."""
         if self.errors is None:
-            return {"honest": max(self.curves.trials if self.curves else 1, self.ablation.trials if self.ablation else 1)}
+            return {
+                "honest": max(self.curves.trials if self.curves else 1, self.ablation.trials if self.ablation else 1)
+            }
         oracle = self.errors.trials if self.errors.oracle_trials is None else self.errors.oracle_trials
         return {name: oracle if name == "oracle" else self.errors.trials for name in self.errors.protocols}
 
@@ -256,7 +262,9 @@ def read(path: Any) -> Config:
         given = tomllib.loads(path.read_text("utf-8"))
     except tomllib.TOMLDecodeError as problem:
         raise ValueError(f"{path.name} is not valid TOML: {problem}") from None
-    solvers = {name: _made(Subject, {"kind": name, **one}, path, name) for name, one in given.pop("solvers", {}).items()}
+    solvers = {
+        name: _made(Subject, {"kind": name, **one}, path, name) for name, one in given.pop("solvers", {}).items()
+    }
     for part, kind in _PARTS.items():
         if part in given:
             given[part] = _made(kind, given[part], path, part)
@@ -295,7 +303,9 @@ def _made(kind: type, given: Mapping[str, Any], path: Path, where: str) -> Any:
 def _check(config: Config, path: Path) -> None:
     for name, subject in config.solvers.items():
         if subject.kind not in (*SOLVERS, "svm"):
-            raise ValueError(f"{path.name}: solver {subject.kind!r} is not known: give one of {', '.join(SOLVERS)}, svm")
+            raise ValueError(
+                f"{path.name}: solver {subject.kind!r} is not known: give one of {', '.join(SOLVERS)}, svm"
+            )
         if subject.tuned not in ("shared", "own"):
             raise ValueError(f'{path.name}: {name} has tuned = {subject.tuned!r}: give "shared" or "own"')
     if config.sets and config.tuning.by not in config.solvers:

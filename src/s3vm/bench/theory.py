@@ -4,17 +4,17 @@ With ``gamma = theta / T^(3/4)``, batches of labelled and unlabelled rows and bl
 
     ``f_{t+1} = (1 - gamma) f_t - gamma zeta_t``,   ``h_{t+1} = (1 - gamma) h_t - gamma xi_t``
 
-where ``xi_t = C l'(f_t(x), y) k(x, .) + C* u'(f_t(x)) k(x, .)``, averaged over the batch, and ``zeta_t`` has the features'
-product in place of ``k``. Both take their slopes from ``f_t``. The theorems say
+where ``xi_t = C l'(f_t(x), y) k(x, .) + C* u'(f_t(x)) k(x, .)``, averaged over the batch, and ``zeta_t`` has features in
+the place of ``k``. Both take their slopes from ``f_t``. The theorems say
 
     ``E |f_t(x) - h_t(x)|^2 <= D / sqrt(T)``,               ``D = theta^2 M^2 (sqrt(kappa) + sqrt(phi))^2``
-    ``E ||grad R(h_t)||^2 <= E / T^(1/4) + F / T^(3/4)``,   ``E = (R(h_1) - R*) / theta + theta M^2 M' (sqrt(kappa) +
-    sqrt(phi)) kappa``,  ``F = 2 theta M^2 L kappa``
+    ``E ||grad R(h_t)||^2 <= E / T^(1/4) + F / T^(3/4)``,
+        ``E = (R(h_1) - R*) / theta + theta M^2 M' (sqrt(kappa) + sqrt(phi)) kappa``,  ``F = 2 theta M^2 L kappa``
 
-with ``M = C max|l'| + C* max|u'|``, ``M'`` the same of second derivatives, and ``L`` the Lipschitz constant of grad R, here
-its bound ``1 + kappa M'``. The losses must be smooth: the rounded hinge and DA. The unlabelled distribution is that of a
-finite pool of rows, so that R, its gradient and the gradient's norm are computed, not estimated. ``R*`` is unknown; the
-smallest R that any run has seen stands for it, which can only lower the bound.
+with ``M = C max|l'| + C* max|u'|``, ``M'`` the same of second derivatives, and ``L`` the Lipschitz constant of grad R,
+here its bound ``1 + kappa M'``. The losses must be smooth: the rounded hinge and DA. The unlabelled rows come from a
+finite pool, so that R, its gradient and the gradient's norm are computed, not estimated. ``R*`` is unknown; the smallest
+R that any run has seen stands for it, which can only lower the bound.
 """
 
 from dataclasses import dataclass
@@ -120,9 +120,7 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
     rows = problem.everything()
     n_labelled, n_rows = problem.n_labelled, len(rows)
     gram = problem.kernel.gram(rows, rows)
-    features = backends.backend("cpu", "float64").features(
-        problem.kernel, seed, setting.n_features, problem.n_dims
-    )
+    features = backends.backend("cpu", "float64").features(problem.kernel, seed, setting.n_features, problem.n_dims)
     size = float(Theorem(setting.theta).sizes(0, n_iterations, np.ones(1))[0])
     pool = _pool_indices(problem, n_iterations, setting.batch_size)
     moments = set(np.unique(np.geomspace(1, n_iterations, _MOMENTS).round().astype(int)).tolist())

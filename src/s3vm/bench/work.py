@@ -17,18 +17,18 @@ from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS, TSG, Constant
 from s3vm.tuning import S3VMClassifierCV
 
-__all__ = ["Tell", "TooFewRows", "dataset", "fit", "tune", "warm"]
+__all__ = ["Tell", "TooFewRowsError", "dataset", "fit", "tune", "warm"]
 
 Task = dict[str, Any]
 Tell = Callable[[dict[str, Any]], None]
 Measured = AbstractContextManager[dict[str, float]]
 
 _SMALL = 300
-_PRINTED = {"loss": "hat", "labeled_loss": "hinge"}
+_PRINTED: dict[str, Any] = {"loss": "hat", "labeled_loss": "hinge"}
 _WARM_BYTES = 1 << 16
 
 
-class TooFewRows(ValueError):
+class TooFewRowsError(ValueError):
     """The set has not as many rows as a run asks for."""
 
 
@@ -84,7 +84,7 @@ def tune(task: Task, data: Dataset, tell: Tell) -> dict[str, Any]:
             return 1.0
         return float(np.mean(clf.predict(rows.test) != rows.truth))
 
-    cells = [(10.0**c, 10.0**g) for c in grid["log_C"] for g in grid["log_gamma"]]
+    cells = [(10.0**c, 10.0**g) for c in grid["log_c"] for g in grid["log_gamma"]]
     errors = {cell: error(*cell, None) for cell in cells}
     C, gamma = min(cells, key=lambda cell: errors[cell])
     step = None
@@ -116,7 +116,7 @@ def _rows(task: Task, data: Dataset) -> Rows:
         test, train = others[: task["test_rows"]], others[task["test_rows"] :]
         wanted = len(train) if most is None or most < 0 else most - n_labelled
         if wanted > len(train):
-            raise TooFewRows(f"the set has {data.n_rows:,} rows")
+            raise TooFewRowsError(f"the set has {data.n_rows:,} rows")
         train = train[:wanted]
     else:
         folds = np.array_split(others, task["folds"])
@@ -127,8 +127,8 @@ def _rows(task: Task, data: Dataset) -> Rows:
 
 
 def _classifier(task: Task) -> S3VMClassifier:
-    gamma = "median" if task.get("gamma") is None else task["gamma"]
-    common = {"C": task["C"], "probability": False, "random_state": task["trial"]}
+    gamma: Any = "median" if task.get("gamma") is None else task["gamma"]
+    common: dict[str, Any] = {"C": task["C"], "probability": False, "random_state": task["trial"]}
     if task["part"] == "ablation":
         solver, weight, more = variant(task["solver"], task["max_iter"])
         kernel = RBF(gamma, features=more.pop("features", "pairs"))

@@ -3,8 +3,8 @@
     python -m s3vm.bench.worker
 
 It reads a task a line from standard input and answers each with a line, both JSON. Rows are read and code is compiled
-here, before the child is born: a child begins at once, and what it measures is the fit alone. The fit has a clock of the
-processor's seconds, so that other programs do not count, and so much memory above what the process had before.
+here, before the child is born: a child begins at once, and what it measures is the fit alone. The clock of the fit is
+the processor's, so that other programs do not matter, and its memory is what it takes above what was there before.
 """
 
 import json
@@ -120,7 +120,7 @@ def _be_the_child(run: Run, writing: int) -> None:
             tell(run(tell) | {"status": "ok", "message": None})
         except MemoryError as problem:
             tell({"status": "memory", "message": str(problem) or "out of memory"})
-        except work.TooFewRows as problem:
+        except work.TooFewRowsError as problem:
             tell({"status": "skipped", "message": str(problem)})
         except Exception as problem:
             tell({"status": "crash", "message": f"{type(problem).__name__}: {problem}"})
@@ -175,7 +175,10 @@ def _theory(task: dict[str, Any]) -> dict[str, Any]:
 def _finite(answer: dict[str, Any]) -> dict[str, Any]:
     """JSON knows neither NumPy's numbers nor infinite ones."""
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in answer.items()}
-    return {name: None if isinstance(value, float) and not abs(value) < float("inf") else value for name, value in plain.items()}
+    return {
+        name: None if isinstance(value, float) and not abs(value) < float("inf") else value
+        for name, value in plain.items()
+    }
 
 
 def main() -> None:
