@@ -5,9 +5,11 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from s3vm.bench.ablation import VARIANTS
 from s3vm.bench.results import Results
 from s3vm.datasets import KNOWN
 from s3vm.solvers import SOLVERS
@@ -142,93 +144,92 @@ class Config:
     def digest(self) -> str:
         return _digest(asdict(self))
 
-    def first(self) -> Iterator[Task]:
-        """The choices of C and width that the other runs are made with."""
-        for protocol, trials in self._trials().items():
-            for name in self.sets:
-                for trial in range(trials):
-                    asked = self._task("tuning", name, trial, protocol=protocol, rows=self._rows())
-                    owners = [one for one, subject in self._in("errors") if subject.tuned == "own"]
-                    # Only the oracle can tell settings apart that labelled rows cannot.
-                    for owner in ["shared", *(owners if protocol == "oracle" else [])]:
-                        subject = self.solvers[self.tuning.by if owner == "shared" else owner]
-                        yield asked | {"solver": owner, "subject": asdict(subject), "grid": asdict(self.tuning)}
+    def stages(self, results: Results) -> Iterator[Iterator[Task]]:
+        """The runs in the order in which they depend on each other; a stage is to be done before the next is asked for.
 
-    def then(self, results: Results) -> Iterator[Task]:
-        """All other runs: errors, times, theory, ablation, curves; smaller sizes before larger ones."""
+        Protocol by protocol, first the choices of C and width, then the runs that are made with them; with the first
+        protocol come times, theory, ablation and curves, too.
+        """
+        for protocol in self._trials():
+            yield self._tuned(protocol)
+            yield self._settled(self._judged(protocol), results)
+            if protocol == self._usual():
+                yield self._settled(self._timed(), results)
+                yield self._made()
+                yield self._theorems()
+                yield self._settled(self._varied(), results)
+                yield self._settled(self._followed(), results)
+
+    def _tuned(self, protocol: str) -> Iterator[Task]:
+        owners = [one for one, subject in self._in("errors") if subject.tuned == "own"]
+        for name in self.sets:
+            for trial in range(self._trials()[protocol]):
+                asked = self._task("tuning", name, trial, protocol=protocol, rows=self._rows())
+                # Only the oracle can tell settings apart that labelled rows cannot.
+                for owner in ["shared", *(owners if protocol == "oracle" else [])]:
+                    subject = self.solvers[self.tuning.by if owner == "shared" else owner]
+                    yield asked | {"solver": owner, "subject": asdict(subject), "grid": asdict(self.tuning)}
+
+    def _settled(self, tasks: Iterator[Task], results: Results) -> Iterator[Task]:
+        """The tasks with C, width and step as they were chosen; those for which nothing was chosen are left out."""
         chosen = {
-            (row["set"], row["protocol"], row["trial"], row["solver"]): row
+            (row["set"], row["protocol"], row["trial"], row["solver"]): {
+                key: row[key] for key in ("C", "gamma", "step")
+            }
             for row in results.rows()
             if row["part"] == "tuning" and row["status"] == "ok"
         }
+        for task in tasks:
+            where = task["set"], task["protocol"], task["trial"]
+            setting = chosen.get((*where, task["solver"])) or chosen.get((*where, "shared"))
+            if setting is not None:
+                yield task | setting
 
-        def settled(name: str, protocol: str, trial: int, solver: str) -> Task | None:
-            own = chosen.get((name, protocol, trial, solver))
-            row = own or chosen.get((name, protocol, trial, "shared"))
-            return None if row is None else {key: row[key] for key in ("C", "gamma", "step")}
-
-        def complete(tasks: Iterator[Task]) -> Iterator[Task]:
-            for task in tasks:
-                setting = settled(task["set"], task["protocol"], task["trial"], task["solver"])
-                if setting is not None:
-                    yield task | setting
-
-        for protocol in self._trials():
-            for name in self.sets:
-                yield from complete(self._judged(name, protocol))
-        for name in self.sets:
-            yield from complete(self._timed(name))
-        yield from self._made()
-        for iterations in self.theory.iterations if self.theory else ():
-            asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations, rows=None)
-            yield asked | {"seeds": self.theory.seeds if self.theory else 0}
-        for part in (self._varied, self._followed):
-            for name in self.sets:
-                yield from complete(part(name))
-
-    def _timed(self, name: str) -> Iterator[Task]:
-        for size in self.times.sizes if self.times else ():
-            for solver, subject in self._in("times"):
-                for trial in range(subject.repeats):
-                    assert self.times is not None
-                    asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
-                    yield asked | {"subject": asdict(subject), "protocol": self._usual()}
-
-    def _made(self) -> Iterator[Task]:
-        for name, sizes in self.times.synthetic.items() if self.times else ():
-            for size in sizes:
-                for solver, subject in self._in("times"):
-                    assert self.times is not None
-                    asked = self._task("times", name, 0, solver=solver, rows=size, test_rows=self.times.test_rows)
-                    # Nothing can be tuned on rows that mean nothing: the median width, and a usual C.
-                    usual = {"C": 10.0, "gamma": None, "step": None}
-                    yield asked | {"subject": asdict(subject), "synthetic": True} | usual
-
-    def _judged(self, name: str, protocol: str) -> Iterator[Task]:
-        for trial in range(self._trials()[protocol] if self.errors else 0):
+    def _judged(self, protocol: str) -> Iterator[Task]:
+        if self.errors is None:
+            return
+        for name, trial in product(self.sets, range(self._trials()[protocol])):
             for solver, subject in self._in("errors"):
                 few = subject.trials is not None and trial >= subject.trials
                 if not few and protocol in subject.protocols:
                     asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
-                    yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows if self.errors else 0}
+                    yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows}
 
-    def _followed(self, name: str) -> Iterator[Task]:
-        for trial in range(self.curves.trials if self.curves else 0):
-            for solver, subject in self._in("curves"):
-                for iterations in self.curves.iterations if self.curves else ():
-                    asked = self._task("curves", name, trial, solver=solver, rows=self._rows(), max_iter=iterations)
-                    more = {"subject": asdict(subject), "protocol": self._usual(), "test_rows": 4000}
-                    yield asked | more
-
-    def _varied(self, name: str) -> Iterator[Task]:
-        from s3vm.bench.ablation import VARIANTS
-
-        if self.ablation is None or name not in (self.ablation.sets or self.sets):
+    def _timed(self) -> Iterator[Task]:
+        if self.times is None:
             return
-        for trial in range(self.ablation.trials):
-            for solver in VARIANTS:
-                asked = self._task("ablation", name, trial, solver=solver, rows=self._rows(), test_rows=4000)
-                yield asked | {"protocol": self._usual(), "max_iter": self.ablation.max_iter}
+        for name, size, (solver, subject) in product(self.sets, self.times.sizes, self._in("times")):
+            for trial in range(subject.repeats):
+                asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
+                yield asked | {"subject": asdict(subject), "protocol": self._usual()}
+
+    def _made(self) -> Iterator[Task]:
+        """Times on made rows, on which nothing can be tuned: the median width, and a usual C."""
+        for name, sizes in self.times.synthetic.items() if self.times else ():
+            for size, (solver, subject) in product(sizes, self._in("times")):
+                asked = self._task("times", name, 0, solver=solver, rows=size, test_rows=Times.test_rows)
+                usual = {"C": 10.0, "gamma": None, "step": None}
+                yield asked | {"subject": asdict(subject), "synthetic": True} | usual
+
+    def _theorems(self) -> Iterator[Task]:
+        for iterations in self.theory.iterations if self.theory else ():
+            asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations, rows=None)
+            yield asked | {"seeds": self.theory.seeds if self.theory else 0}
+
+    def _varied(self) -> Iterator[Task]:
+        if self.ablation is None:
+            return
+        for name, trial, solver in product(self.ablation.sets or self.sets, range(self.ablation.trials), VARIANTS):
+            asked = self._task("ablation", name, trial, solver=solver, rows=self._rows(), test_rows=4000)
+            yield asked | {"protocol": self._usual(), "max_iter": self.ablation.max_iter}
+
+    def _followed(self) -> Iterator[Task]:
+        if self.curves is None:
+            return
+        for name, trial, (solver, subject) in product(self.sets, range(self.curves.trials), self._in("curves")):
+            for iterations in self.curves.iterations:
+                asked = self._task("curves", name, trial, solver=solver, rows=self._rows(), max_iter=iterations)
+                yield asked | {"subject": asdict(subject), "protocol": self._usual(), "test_rows": 4000}
 
     def _task(self, part: str, name: str, trial: int, **more: Any) -> Task:
         folds = self.errors.folds if self.errors is not None else Errors.folds

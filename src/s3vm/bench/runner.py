@@ -26,6 +26,7 @@ Task = dict[str, Any]
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _FACTS = ("processor", "cores", "memory", "system")
 _TOO_MUCH = ("timeout", "memory")
+_POLL = 0.05
 
 
 @dataclass
@@ -75,10 +76,13 @@ def run(path: Any, output: Any, standing: Standing | None = None, processes: int
     config = read(path)
     results = Results(output, Path(path).read_text("utf-8"))
     standing = standing or Standing()
+    workers = [_Worker() for _ in range(processes or config.processes)]
     try:
-        for tasks in (config.first(), config.then(results)):
-            _Stage(config, results, standing, tasks).run(processes or config.processes)
+        for tasks in config.stages(results):
+            _Stage(config, results, standing, tasks).run(workers)
     finally:
+        for worker in workers:
+            worker.close()
         results.close()
     return results
 
@@ -102,15 +106,13 @@ class _Stage:
             else:
                 self._queue.append(task)
 
-    def run(self, processes: int) -> None:
-        if not self._queue:
-            return
-        threads = [threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in range(processes)]
+    def run(self, workers: "list[_Worker]") -> None:
+        threads = [threading.Thread(target=self._serve, args=one, daemon=True) for one in enumerate(workers)]
         for thread in threads:
             thread.start()
         try:
             while any(thread.is_alive() for thread in threads):
-                threads[0].join(0.1) if threads[0].is_alive() else time.sleep(0.1)
+                time.sleep(_POLL)
         except BaseException:
             self._stopped.set()
             for thread in threads:
@@ -119,24 +121,17 @@ class _Stage:
         if self._problems:
             raise self._problems[0]
 
-    def _serve(self, slot: int) -> None:
-        worker: _Process | None = None
+    def _serve(self, slot: int, worker: "_Worker") -> None:
         try:
             while (task := self._next(slot)) is not None:
-                worker = worker or _Process()
                 asked = {"task": task, "seconds": self._config.seconds, "megabytes": self._config.megabytes}
                 answer = worker.ask(asked, self._stopped)
                 if self._stopped.is_set():
                     return
-                if answer is None:
-                    answer, worker = {"status": "crash", "message": worker.close()}, None
-                self._keep(slot, task, answer)
+                self._keep(slot, task, answer or {"status": "crash", "message": worker.close()})
         except BaseException as problem:
             self._problems.append(problem)
             self._stopped.set()
-        finally:
-            if worker is not None:
-                worker.close()
 
     def _next(self, slot: int) -> Task | None:
         with self._lock:
@@ -179,12 +174,48 @@ class _Stage:
         return None
 
 
-class _Process:
-    """A worker: a Python of its own, with one thread."""
+class _Worker:
+    """A Python of its own, with one thread, that is started when it is first asked, and again if it has died."""
 
     def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._said: Any = None
+
+    def ask(self, asked: dict[str, Any], stopped: threading.Event) -> dict[str, Any] | None:
+        """The answer; None if the worker has died, or everything is to stop."""
+        process = self._process = self._process or self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        got: list[str] = []
+        listen = process.stdout.readline
+        reader = threading.Thread(target=lambda: got.append(listen()), daemon=True)
+        reader.start()
+        while reader.is_alive() and not stopped.is_set():
+            reader.join(_POLL)
+        return json.loads(got[0]) if got and got[0] else None
+
+    def close(self) -> str:
+        """Ends it, with its child, and says what it said last."""
+        if self._process is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._process = None
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._said.close()
+        return lines[-1] if lines else "the worker died"
+
+    def _started(self) -> "subprocess.Popen[str]":
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "s3vm.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -193,35 +224,6 @@ class _Process:
             env=os.environ | dict.fromkeys(_ONE_THREAD, "1"),
             start_new_session=True,  # Ctrl-C is for us
         )
-
-    def ask(self, asked: dict[str, Any], stopped: threading.Event) -> dict[str, Any] | None:
-        """The answer; None if the worker has died, or everything is to stop."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        got: list[str] = []
-        try:
-            self._process.stdin.write(json.dumps(asked) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        reader = threading.Thread(target=lambda: got.append(self._process.stdout.readline()), daemon=True)  # type: ignore[union-attr]
-        reader.start()
-        while reader.is_alive() and not stopped.is_set():
-            reader.join(0.1)
-        return json.loads(got[0]) if got and got[0] else None
-
-    def close(self) -> str:
-        """Ends it, and says what it said last."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its child, too
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
-        self._said.close()
-        return lines[-1] if lines else "the worker died"
 
 
 def _is_final(row: dict[str, Any], config: Config) -> bool:

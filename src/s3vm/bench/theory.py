@@ -4,8 +4,8 @@ With ``gamma = theta / T^(3/4)``, batches of labelled and unlabelled rows and bl
 
     ``f_{t+1} = (1 - gamma) f_t - gamma zeta_t``,   ``h_{t+1} = (1 - gamma) h_t - gamma xi_t``
 
-where ``xi_t = C l'(f_t(x), y) k(x, .) + C* u'(f_t(x)) k(x, .)``, averaged over the batch, and ``zeta_t`` has features in
-the place of ``k``. Both take their slopes from ``f_t``. The theorems say
+where ``xi_t = C l'(f_t(x), y) k(x, .) + C* u'(f_t(x)) k(x, .)``, averaged over the batch, and ``zeta_t`` has features
+in the place of ``k``. Both take their slopes from ``f_t``. The theorems say
 
     ``E |f_t(x) - h_t(x)|^2 <= D / sqrt(T)``,               ``D = theta^2 M^2 (sqrt(kappa) + sqrt(phi))^2``
     ``E ||grad R(h_t)||^2 <= E / T^(1/4) + F / T^(3/4)``,
@@ -13,8 +13,8 @@ the place of ``k``. Both take their slopes from ``f_t``. The theorems say
 
 with ``M = C max|l'| + C* max|u'|``, ``M'`` the same of second derivatives, and ``L`` the Lipschitz constant of grad R,
 here its bound ``1 + kappa M'``. The losses must be smooth: the rounded hinge and DA. The unlabelled rows come from a
-finite pool, so that R, its gradient and the gradient's norm are computed, not estimated. ``R*`` is unknown; the smallest
-R that any run has seen stands for it, which can only lower the bound.
+finite pool, so that R, its gradient and the gradient's norm are computed, not estimated. ``R*`` is unknown; the
+smallest R that any run has seen stands for it, which can only lower the bound.
 """
 
 from dataclasses import dataclass

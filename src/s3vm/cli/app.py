@@ -391,7 +391,7 @@ def demo(jobs: Jobs = -1, json: Json = False, quiet: Quiet = False) -> None:
 
 @_command("s3vm datasets", "S3VM_DATA=~/data s3vm datasets")
 def datasets(json: Json = False) -> None:
-    """List data to try things on: scikit-learn's own, and .npz files in the folder that S3VM_DATA names."""
+    """List data to try things on: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
     from s3vm.cli import showing
     from s3vm.cli.screen import Screen
 
