@@ -317,7 +317,8 @@ def test_tally():
     rows += [made("errors", "light", trial=k, error=0.085 + 0.01 * k) for k in range(3)]
     tally = Tally(rows)
     verdict = tally.verdict("skin", "honest")
-    assert (verdict.size, verdict.fastest) == (4000, "tsg")
+    assert (verdict.common.size, verdict.common.fastest) == (4000, "tsg")
+    assert (verdict.whole.size, verdict.whole.seconds) == (8000, {"tsg": 8.0})
     assert verdict.against_frs == pytest.approx(0)
     assert verdict.best == "light"
     assert verdict.against_best == pytest.approx(0.015), "only on the trials that both have"

@@ -55,6 +55,11 @@ class Subject:
     protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
 
+    def described(self) -> dict[str, Any]:
+        """What a run of it depends on; that others are asked for changes nothing for those that are done."""
+        whole = asdict(self)
+        return {name: whole[name] for name in ("kind", "printed", "settings", "weight")}
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -154,10 +159,10 @@ class Config:
             yield self._tuned(protocol)
             yield self._settled(self._judged(protocol), results)
             if protocol == self._usual():
-                yield self._settled(self._timed(), results)
-                yield self._made()
                 yield self._theorems()
                 yield self._settled(self._varied(), results)
+                yield self._settled(self._timed(), results)
+                yield self._made()
                 yield self._settled(self._followed(), results)
 
     def _tuned(self, protocol: str) -> Iterator[Task]:
@@ -168,7 +173,7 @@ class Config:
                 # Only the oracle can tell settings apart that labelled rows cannot.
                 for owner in ["shared", *(owners if protocol == "oracle" else [])]:
                     subject = self.solvers[self.tuning.by if owner == "shared" else owner]
-                    yield asked | {"solver": owner, "subject": asdict(subject), "grid": asdict(self.tuning)}
+                    yield asked | {"solver": owner, "subject": subject.described(), "grid": asdict(self.tuning)}
 
     def _settled(self, tasks: Iterator[Task], results: Results) -> Iterator[Task]:
         """The tasks with C, width and step as they were chosen; those for which nothing was chosen are left out."""
@@ -193,15 +198,15 @@ class Config:
                 few = subject.trials is not None and trial >= subject.trials
                 if not few and protocol in subject.protocols:
                     asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
-                    yield asked | {"subject": asdict(subject), "test_rows": self.errors.test_rows}
+                    yield asked | {"subject": subject.described(), "test_rows": self.errors.test_rows}
 
     def _timed(self) -> Iterator[Task]:
         if self.times is None:
             return
-        for name, size, (solver, subject) in product(self.sets, self.times.sizes, self._in("times")):
+        for size, name, (solver, subject) in product(self.times.sizes, self.sets, self._in("times")):
             for trial in range(subject.repeats):
                 asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
-                yield asked | {"subject": asdict(subject), "protocol": self._usual()}
+                yield asked | {"subject": subject.described(), "protocol": self._usual()}
 
     def _made(self) -> Iterator[Task]:
         """Times on made rows, on which nothing can be tuned: the median width, and a usual C."""
@@ -209,7 +214,7 @@ class Config:
             for size, (solver, subject) in product(sizes, self._in("times")):
                 asked = self._task("times", name, 0, solver=solver, rows=size, test_rows=Times.test_rows)
                 usual = {"C": 10.0, "gamma": None, "step": None}
-                yield asked | {"subject": asdict(subject), "synthetic": True} | usual
+                yield asked | {"subject": subject.described(), "synthetic": True} | usual
 
     def _theorems(self) -> Iterator[Task]:
         for iterations in self.theory.iterations if self.theory else ():
@@ -229,7 +234,7 @@ class Config:
         for name, trial, (solver, subject) in product(self.sets, range(self.curves.trials), self._in("curves")):
             for iterations in self.curves.iterations:
                 asked = self._task("curves", name, trial, solver=solver, rows=self._rows(), max_iter=iterations)
-                yield asked | {"subject": asdict(subject), "protocol": self._usual(), "test_rows": 4000}
+                yield asked | {"subject": subject.described(), "protocol": self._usual(), "test_rows": 4000}
 
     def _task(self, part: str, name: str, trial: int, **more: Any) -> Task:
         folds = self.errors.folds if self.errors is not None else Errors.folds

@@ -57,6 +57,7 @@ def times(tally: Tally, sets: Sequence[str]) -> "Figure":
         for limit in limits:
             ax.axhline(limit, color="#8A8A8A", linewidth=0.6, linestyle=(0, (6, 3)))
         _slopes(ax, ends)
+        _ticks(ax)
         ax.set_title(title(name), fontsize=9)
 
     figure, axes = _grid(sets, draw)
@@ -201,6 +202,15 @@ def _slopes(ax: "Axes", ends: list[tuple[float, int, float, str]]) -> None:
     for height, (_, _, slope, colour) in zip(heights, ends, strict=True):
         place: dict[str, Any] = {"transform": ax.transAxes, "va": "center", "ha": "left", "fontsize": 6.5}
         ax.text(1.01, height, f"{slope:.1f}", color=colour, **place)
+
+
+def _ticks(ax: "Axes") -> None:
+    """Rows as 1k, 10k, 100k; between them, too, where there is room."""
+    ticker = optional("matplotlib.ticker", "report")
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1,) if high > 30 * low else (1, 2, 5)))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k")
+    ax.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _grid(

@@ -12,7 +12,7 @@ from s3vm.bench import results
 from s3vm.datasets import KNOWN
 from s3vm.report import charts
 from s3vm.report.page import Section, write
-from s3vm.report.tally import SEVEN, Tally, Verdict, exponent, title
+from s3vm.report.tally import Race, Tally, Verdict, exponent, title
 
 __all__ = ["of_experiment"]
 
@@ -37,6 +37,7 @@ _TABLE_3 = {
     "dota2": "102,944 × 16 (UCI has 116 columns)",
     "hepmass": "10,500,000 × 28",
 }
+_RACES = {"common": "at the largest size that all manage", "whole": "with all rows of a set"}
 _WORSE_THAN_FRS, _FROM_THE_BEST = 0.002, 0.01
 
 
@@ -71,13 +72,10 @@ class _Report:
         return " ".join(filter(None, said))
 
     def _on_speed(self) -> str:
-        judged = [one for one in self.verdicts("honest") if one.size]
-        if not judged:
-            return ""
-        won = [one for one in judged if one.fastest == "tsg"]
-        text = f"At the largest size that all solvers manage, tsg is the fastest on {len(won)} of {len(judged)} sets"
-        lost = [f"{title(one.name)} ({one.fastest} is)" for one in judged if one.fastest != "tsg"]
-        return text + (f"; it is not on {', '.join(lost)}." if lost else ".")
+        return " ".join(
+            _speed(words, [(one.name, race) for one in self.verdicts("honest") if (race := getattr(one, which))])
+            for which, words in _RACES.items()
+        ).strip()
 
     def _on_errors(self, protocol: str) -> str:
         judged = [one for one in self.verdicts(protocol) if one.against_best is not None]
@@ -100,17 +98,13 @@ class _Report:
 
     def headline(self) -> dict[str, str]:
         figures = {}
-        judged = [one for one in self.verdicts("honest") if one.size]
-        if judged:
-            won = sum(one.fastest == "tsg" for one in judged)
-            ratios = [
-                min(v for k, v in one.seconds.items() if k != "tsg") / one.seconds["tsg"]
-                for one in judged
-                if "tsg" in one.seconds
-            ]
-            figures["tsg is the fastest"] = (
-                f"{won} of {len(judged)} sets\n{np.median(ratios):.1f} times the next, by the median"
-            )
+        for which, words in _RACES.items():
+            races = [race for one in self.verdicts("honest") if (race := getattr(one, which)) and len(race.seconds) > 1]
+            if races:
+                won = sum(race.fastest == "tsg" for race in races)
+                rivals = [min(v for k, v in race.seconds.items() if k != "tsg") / race.seconds["tsg"] for race in races]
+                ratio = f"the next best takes {np.median(rivals):.2g} times as long, by the median"
+                figures[f"tsg is the fastest, {words}"] = f"{won} of {len(races)} sets\n{ratio}"
         for protocol in self.protocols:
             judged = [one for one in self.verdicts(protocol) if one.against_best is not None]
             if judged:
@@ -164,43 +158,25 @@ class _Report:
         }
         figure = charts.times(self.tally, [name for name in sets if any(row["set"] == name for row in ok)])
         yield Section("Running time and training size", text, figure=figure, data=data)
-        verdicts = [one for one in self.verdicts("honest") if one.size]
-        table: dict[str, list[Any]] = {
-            "set": [title(one.name) for one in verdicts],
-            "rows": [one.size for one in verdicts],
-        }
-        for solver in SEVEN:
-            column = [one.seconds.get(solver) for one in verdicts]
-            if any(value is not None for value in column):
-                table[solver] = [None if value is None else float(f"{value:.3g}") for value in column]
-        table["fastest"] = [one.fastest for one in verdicts]
-        if verdicts:
-            yield Section("Seconds at the largest size that all manage", table=table)
-        yield self._largest_section()
+        for which, words in _RACES.items():
+            races = {one.name: race for one in self.verdicts("honest") if (race := getattr(one, which))}
+            lines = [
+                self._race(name, race.size) | {"fastest of the seven": race.fastest} for name, race in races.items()
+            ]
+            if lines:
+                note = "What stopped a solver at this size, or at a smaller one, where there is no number."
+                table = {key: [line[key] for line in lines] for key in lines[0]}
+                yield Section(f"Seconds {words}", note, table=table)
         yield self._exponent_section()
 
-    def _largest_section(self) -> Section:
-        """Every set whole: who is left, and how fast."""
-        lines = []
-        for name in dict.fromkeys(row["set"] for row in self.tally.of("times", status="ok")):
-            largest = max(row["n"] for row in self.tally.of("times", set=name, status="ok"))
-            line: dict[str, Any] = {"set": title(name), "rows": largest}
-            for solver in self.tally.solvers:
-                runs = [
-                    row
-                    for row in self.tally.of("times", set=name, solver=solver)
-                    if row["n"] in (largest, None) or row["status"] == "skipped"
-                ]
-                good = [row["seconds"] for row in runs if row["n"] == largest and row["status"] == "ok"]
-                bad = [row["status"] for row in self.tally.failures(name, solver)]
-                line[solver] = f"{np.median(good):.2f}" if good else bad[0] if bad else "–"
-            lines.append(line)
-        table = {key: [line[key] for line in lines] for key in lines[0]} if lines else None
-        return Section(
-            "Seconds with all rows of a set",
-            "What stopped a solver at this size, or before it, where there is no number.",
-            table=table,
-        )
+    def _race(self, name: str, size: int) -> dict[str, Any]:
+        line: dict[str, Any] = {"set": title(name), "rows": size}
+        for solver in self.tally.solvers:
+            found = dict(zip(*self.tally.times(name, solver), strict=True))
+            failed = [row["status"] for row in self.tally.failures(name, solver)]
+            if self.tally.of("times", solver=solver):
+                line[solver] = f"{found[size]:.2f}" if size in found else failed[0] if failed else "–"
+        return line
 
     def _exponent_section(self) -> Section:
         lines = []
@@ -239,7 +215,7 @@ class _Report:
         sizes = [row["n"] for row in rows]
         text = (
             f"{how} In each trial 200 labels are drawn, one fifth of the other rows is trained on, and the others are "
-            f"tested on. Here {min(sizes):,} to {max(sizes):,} rows were trained on, and up to "
+            f"tested on. Here {_range(sizes)} rows were trained on, and up to "
             f"{max(row['n_test'] for row in rows):,} tested on. Boxes where there are five trials or more."
         )
         figure = charts.boxes(tally, sets, protocol, "error", "test error, %")
@@ -432,6 +408,20 @@ def _toml(text: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def _speed(words: str, races: list[tuple[str, Race]]) -> str:
+    if not races:
+        return ""
+    won = sum(race.fastest == "tsg" for _, race in races)
+    lost = [f"{title(name)} ({race.fastest} is)" for name, race in races if race.fastest != "tsg"]
+    return f"{_capital(words)}, tsg is the fastest on {won} of {len(races)} sets" + (
+        f"; it is not on {', '.join(lost)}." if lost else "."
+    )
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
 def _is_near(one: Verdict) -> bool:
     near_frs = one.against_frs is None or one.against_frs <= _WORSE_THAN_FRS
     return near_frs and one.against_best is not None and one.against_best <= _FROM_THE_BEST
@@ -440,6 +430,10 @@ def _is_near(one: Verdict) -> bool:
 def _distances(one: Verdict) -> str:
     frs = "" if one.against_frs is None else f"{_points(one.against_frs)} from frs, "
     return f"{frs}{_points(one.against_best)} from {one.best}"
+
+
+def _range(sizes: list[int]) -> str:
+    return f"{min(sizes):,}" + (f" to {max(sizes):,}" if max(sizes) > min(sizes) else "")
 
 
 def _points(value: float | None) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from s3vm.datasets import KNOWN
 
-__all__ = ["Law", "Tally", "Verdict", "exponent", "title"]
+__all__ = ["SEVEN", "Law", "Race", "Tally", "Verdict", "exponent", "title"]
 
 Row = dict[str, Any]
 
@@ -19,19 +19,27 @@ def title(name: str) -> str:
     return KNOWN[name].title if name in KNOWN else name
 
 
+class Race(NamedTuple):
+    """Seconds of those of the seven solvers that manage so many rows of a set."""
+
+    size: int
+    seconds: dict[str, float]
+
+    @property
+    def fastest(self) -> str:
+        return min(self.seconds, key=lambda one: self.seconds[one])
+
+
 class Verdict(NamedTuple):
-    """What a set says of `tsg`: seconds at the largest size that all solvers manage, and errors under one tuning."""
+    """What a set says of `tsg`: who is fast at the largest size that all solvers manage (common) and at the largest of
+    all (whole), and errors under one tuning."""
 
     name: str
-    size: int | None
-    seconds: dict[str, float]
+    common: Race | None
+    whole: Race | None
     against_frs: float | None
     best: str | None
     against_best: float | None
-
-    @property
-    def fastest(self) -> str | None:
-        return min(self.seconds, key=lambda one: self.seconds[one]) if self.seconds else None
 
 
 class Law(NamedTuple):
@@ -89,17 +97,23 @@ class Tally:
 
     def verdict(self, name: str, protocol: str) -> Verdict:
         seven = [one for one in SEVEN if self.times(name, one)[0]]
-        sizes = set.intersection(*(set(self.times(name, one)[0]) for one in seven)) if seven else set()
-        size = max(sizes) if sizes else None
-        seconds = {one: dict(zip(*self.times(name, one), strict=True))[size] for one in seven} if size else {}
+        sizes = [set(self.times(name, one)[0]) for one in seven]
+        common, every = (set.intersection(*sizes), set.union(*sizes)) if sizes else (set(), set())
         leads = {one: self.behind(name, "tsg", one, protocol) for one in SEVEN if one != "tsg"}
         known = {one: lead for one, lead in leads.items() if lead is not None}
         best = max(known, key=lambda one: known[one]) if known else None
         if best is not None and known[best] <= 0:
             best = "tsg"
-        return Verdict(
-            name, size, seconds, leads["frs"], best, None if best is None else max(0.0, known.get(best, 0.0))
-        )
+        behind = None if best is None else max(0.0, known.get(best, 0.0))
+        return Verdict(name, self._race(name, common), self._race(name, every), leads["frs"], best, behind)
+
+    def _race(self, name: str, sizes: set[int]) -> Race | None:
+        """The seconds at the largest of the sizes."""
+        if not sizes:
+            return None
+        size = max(sizes)
+        found = {one: dict(zip(*self.times(name, one), strict=True)) for one in SEVEN}
+        return Race(size, {one: times[size] for one, times in found.items() if size in times})
 
     def skewed(self, below: float = 0.15) -> list[str]:
         """Sets whose positive rows, or negative ones, are so few that the error says little."""
