@@ -349,6 +349,7 @@ def test_report(tiny, tmp_path):
         assert text in headings
     assert "Nothing real." in page.text
     assert "log_eta = [1, 2]" in page.text, "the configuration is in the report"
+    assert "solvers: tsg: settings" in page.texts
     assert len(page.all("svg")) == 7
     assert len(page.data()["running-time-and-training-size.csv"]["seconds"]) == 14
 

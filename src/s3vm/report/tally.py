@@ -8,11 +8,13 @@ import numpy as np
 
 from s3vm.datasets import KNOWN
 
-__all__ = ["SEVEN", "Law", "Race", "Tally", "Verdict", "exponent", "title"]
+__all__ = ["RACES", "SEVEN", "Law", "Race", "Tally", "Verdict", "exponent", "title"]
 
 Row = dict[str, Any]
 
 SEVEN = ("tsg", "frs", "bgs", "cccp", "light", "newton", "incremental")
+RACES = {"common": "at the largest size that all manage", "whole": "with all rows of a set"}
+_WORSE_THAN_FRS, _FROM_THE_BEST = 0.002, 0.01
 
 
 def title(name: str) -> str:
@@ -40,6 +42,12 @@ class Verdict(NamedTuple):
     against_frs: float | None
     best: str | None
     against_best: float | None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the error is at most 0.2 points above that of frs, and 1 point above the best."""
+        near_frs = self.against_frs is None or self.against_frs <= _WORSE_THAN_FRS
+        return near_frs and self.against_best is not None and self.against_best <= _FROM_THE_BEST
 
 
 class Law(NamedTuple):
@@ -114,6 +122,12 @@ class Tally:
         size = max(sizes)
         found = {one: dict(zip(*self.times(name, one), strict=True)) for one in SEVEN}
         return Race(size, {one: times[size] for one, times in found.items() if size in times})
+
+    def verdicts(self, protocol: str) -> list[Verdict]:
+        """Of every set; sets that are made are for speed alone, and none of the paper's."""
+        made = {row["set"] for row in self.of("times") if row["synthetic"]}
+        real = [name for name in self.sets if name not in made or self.of("errors", set=name)]
+        return [self.verdict(name, protocol) for name in real]
 
     def skewed(self, below: float = 0.15) -> list[str]:
         """Sets whose positive rows, or negative ones, are so few that the error says little."""
