@@ -97,14 +97,9 @@ def _table(standing: Standing) -> RenderableType:
         " ",
         ProgressBar(total=total, completed=standing.done, width=40),
         f"{standing.done:,} of {standing.total:,} runs",
-        Text(_rest(standing, now), style="dim"),
+        Text(f"{seconds(now - standing.begun)} so far", style="dim"),
     )
     return Group(table, running, Text(_last(standing), style="dim"), line)
-
-
-def _rest(standing: Standing, now: float) -> str:
-    taken = now - standing.begun
-    return f"{seconds(taken)} so far"
 
 
 def _last(standing: Standing) -> str:
