@@ -95,6 +95,7 @@ def boxes(tally: Tally, sets: Sequence[str], protocol: str, quantity: str, label
                 )
             else:
                 ax.plot([at] * len(values), values, **look | {"linestyle": "none"})
+        _frame(ax, {solver: list(tally.trials(name, solver, protocol, quantity).values()) for solver in solvers})
         ax.set_xticks(range(len(solvers)), solvers, rotation=90, fontsize=6.5)
         ax.set_xlim(-0.7, len(solvers) - 0.3)
         ax.set_title(title(name), fontsize=9)
@@ -187,6 +188,21 @@ def ablation(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     handles, names = left.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(7, len(names)), frameon=False, fontsize=_SMALL)
     return figure
+
+
+def _frame(ax: "Axes", found: Mapping[str, Sequence[float]]) -> None:
+    """Bounds that show the solvers as they are now; a printed one that lies above them is named by its median."""
+    shown = [100 * value for solver, values in found.items() if "printed" not in solver for value in values]
+    if not shown:
+        return
+    room = 0.06 * (max(shown) - min(shown)) or 0.1
+    top = max(shown) + 3 * room
+    lowest = min(100 * value for values in found.values() for value in values)
+    ax.set_ylim(lowest - room, top)
+    for at, (solver, values) in enumerate(found.items()):
+        if "printed" in solver and values and 100 * np.median(values) > top - 2 * room:
+            place: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 6}
+            ax.text(at, top, f"↑{100 * np.median(values):.0f}", color=_look(solver)["color"], **place)
 
 
 def _slopes(ax: "Axes", ends: list[tuple[float, int, float, str]]) -> None:

@@ -136,7 +136,8 @@ class Sections:
         text = (
             f"{how} In each trial 200 labels are drawn, one fifth of the other rows is trained on, and the others are "
             f"tested on. Here {_range(sizes)} rows were trained on, and up to "
-            f"{max(row['n_test'] for row in rows):,} tested on. Boxes where there are five trials or more."
+            f"{max(row['n_test'] for row in rows):,} tested on. Boxes where there are five trials or "
+            "more; an arrow where a printed solver's median is above the frame."
         )
         figure = charts.boxes(tally, sets, protocol, "error", "test error, %")
         data = {
