@@ -75,9 +75,10 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Times:
-    """Running time against training size; -1 is every row but those to test on."""
+    """Running time against training size; -1 is every row but those to test on. `seconds` is a limit of its own."""
 
     sizes: tuple[int, ...] = ()
+    seconds: float | None = None
     test_rows: int = 4000
     synthetic: dict[str, list[int]] = field(default_factory=dict)
 
@@ -148,6 +149,11 @@ class Config:
     @property
     def digest(self) -> str:
         return _digest(asdict(self))
+
+    def limit(self, part: str) -> float:
+        """The seconds that a fit of that part may take."""
+        own = self.times.seconds if self.times is not None and part == "times" else None
+        return self.seconds if own is None else own
 
     def stages(self, results: Results) -> Iterator[Iterator[Task]]:
         """The runs in the order in which they depend on each other; a stage is to be done before the next is asked for.

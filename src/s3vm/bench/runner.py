@@ -124,8 +124,8 @@ class _Stage:
     def _serve(self, slot: int, worker: "_Worker") -> None:
         try:
             while (task := self._next(slot)) is not None:
-                asked = {"task": task, "seconds": self._config.seconds, "megabytes": self._config.megabytes}
-                answer = worker.ask(asked, self._stopped)
+                limits = {"seconds": self._config.limit(task["part"]), "megabytes": self._config.megabytes}
+                answer = worker.ask({"task": task, **limits}, self._stopped)
                 if self._stopped.is_set():
                     return
                 self._keep(slot, task, answer or {"status": "crash", "message": worker.close()})
@@ -156,7 +156,8 @@ class _Stage:
         if answer["status"] == "no data":  # no row: it may be there the next time
             self._standing.missing[task["set"]] = answer["message"]
             return
-        row = self._common | task | {"key": key_of(task)} | answer
+        known = {"key": key_of(task), "limit_seconds": self._config.limit(task["part"])}
+        row = self._common | task | known | answer
         self._results.append(row)
         self._standing.last = row
 
@@ -229,7 +230,7 @@ class _Worker:
 def _is_final(row: dict[str, Any], config: Config) -> bool:
     """Whether a run need not be made again: it went well, or too much was asked of limits that are no higher now."""
     if row["status"] in _TOO_MUCH:
-        return bool(config.seconds <= row["limit_seconds"] and config.megabytes <= row["limit_megabytes"])
+        return bool(config.limit(row["part"]) <= row["limit_seconds"] and config.megabytes <= row["limit_megabytes"])
     return bool(row["status"] == "ok")
 
 
@@ -241,5 +242,5 @@ def _smaller(n: int, rows: int | None) -> bool:
 def _common(config: Config) -> dict[str, Any]:
     facts = machine()
     here = {name: facts.pop(name) for name in _FACTS}
-    limits = {"limit_seconds": config.seconds, "limit_megabytes": config.megabytes}
-    return {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(facts), **limits}
+    made = {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(facts)}
+    return made | {"limit_megabytes": config.megabytes}
