@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s3vm._optional import optional
+from s3vm.bench.ablation import VARIANTS
 from s3vm.report.tally import Law, Tally, exponent, title
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def theory(laws: Mapping[str, Law]) -> "Figure":
 
 def ablation(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     """Error, and predicted share of positive rows beside the true one, of every variant on every set."""
-    variants = list(dict.fromkeys(row["solver"] for row in rows))
+    variants = [one for one in VARIANTS if any(row["solver"] == one for row in rows)]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     figure = _figure(0.27 * len(variants) + 1.1)
     left, right = figure.subplots(1, 2, sharey=True)

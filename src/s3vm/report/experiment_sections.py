@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from s3vm.bench.ablation import VARIANTS
 from s3vm.datasets import KNOWN
 from s3vm.report import charts
 from s3vm.report.page import Section
@@ -84,7 +85,7 @@ class Sections:
                 self._race(name, race.size) | {"fastest of the seven": race.fastest} for name, race in races.items()
             ]
             if lines:
-                note = "What stopped a solver at this size, or at a smaller one, where there is no number."
+                note = "Where there is no number: what stopped a solver, here or with fewer rows; a dash: not run."
                 table = {key: [line[key] for line in lines] for key in lines[0]}
                 yield Section(f"Seconds {words}", note, table=table)
         yield self._exponent_section()
@@ -243,7 +244,7 @@ class Sections:
             "its parts. Right: a classifier that calls everything positive, or nothing, is far from 0."
         )
         lines = []
-        for name in dict.fromkeys(row["solver"] for row in rows):
+        for name in (one for one in VARIANTS if any(row["solver"] == one for row in rows)):
             runs = [row for row in rows if row["solver"] == name]
             away = [abs(row["predicted_positive"] - row["positive"]) for row in runs]
             lines.append(
