@@ -22,7 +22,7 @@ from s3vm.cli import showing
 from s3vm.cli.app import app
 from s3vm.solvers import SOLVERS
 
-COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets")
+COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets", "bench", "report")
 X, Y = make_moons(900, noise=0.15, random_state=0)
 X = (X * [1, 30] + [5, 0]).astype(np.float32)
 NAMES = np.array(["ham", "spam"])[Y]

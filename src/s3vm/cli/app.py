@@ -22,8 +22,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _complain("interrupted")
+        except KeyboardInterrupt as stop:
+            _complain(str(stop) or "interrupted")
             raise typer.Exit(130) from None
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
@@ -416,8 +416,53 @@ def demo(jobs: Jobs = -1, json: Json = False, quiet: Quiet = False) -> None:
 
 @_command("s3vm datasets", "S3VM_DATA=~/data s3vm datasets")
 def datasets(json: Json = False) -> None:
-    """List data to try things on: scikit-learn's own, and .npz files in the folder that S3VM_DATA names."""
+    """List data to try things on: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
     from s3vm.cli import showing
     from s3vm.cli.screen import Screen
 
     showing.datasets(Screen(json))
+
+
+@_command(
+    "s3vm bench experiments/quick.toml",
+    "s3vm bench experiments/paper.toml -o results.parquet",
+)
+def bench(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="The experiment, a TOML file.", show_default=False)],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Parquet file; by default CONFIG's name with .parquet."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Runs at a time, if not as in CONFIG.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run an experiment: solvers on data sets, each run in a process of its own with limits.
+
+    One row a run is kept as soon as it is done; what is interrupted goes on with the same command.
+    """
+    from s3vm.cli import benching
+    from s3vm.cli.screen import Screen
+
+    benching.bench(Screen(json, quiet, verbose), config, output, processes, shown=not (json or quiet))
+
+
+@_command("s3vm report results.parquet", "s3vm report results.parquet -o report.html")
+def report(
+    results: Annotated[str, typer.Argument(metavar="RESULTS", help="A file that [bold]s3vm bench[/] wrote.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="HTML file; by default RESULTS's name with .html."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make a report of an experiment: tables, every figure, settings, machine, in one HTML file."""
+    from s3vm.cli import benching
+    from s3vm.cli.screen import Screen
+
+    benching.report(Screen(json, quiet, verbose), results, output)

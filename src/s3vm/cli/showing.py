@@ -1,6 +1,5 @@
 """`s3vm demo` and `s3vm datasets`."""
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ from sklearn.svm import SVC
 
 import s3vm
 from s3vm import S3VMClassifier
+from s3vm import datasets as data
 from s3vm._typing import Array
 from s3vm.cli.screen import Screen
 from s3vm.cli.summary import plain_table
+from s3vm.datasets import KNOWN
 
 __all__ = ["datasets", "demo"]
 
@@ -60,8 +61,13 @@ def datasets(screen: Screen) -> None:
     for name in _TOYS:
         X, y = getattr(toys, f"load_{name}")(return_X_y=True)
         found.append({"name": name, "where": "scikit-learn"} | _described(X.shape, y))
-    folder = os.environ.get("S3VM_DATA")
-    paths = sorted(Path(folder).glob("*.npz")) if folder else []
+    for name, known in KNOWN.items():
+        if not data.found(name):
+            classes = {"0": 1 - known.positive, "1": known.positive}
+            size = {"rows": known.n_rows, "features": known.n_dims}
+            found.append({"name": name, "where": "download", **size, "classes": classes})
+    folder = data.folder()
+    paths = sorted(folder.glob("*.npz")) if folder else []
     with screen.progress("looking", "files") as told:
         for at, path in enumerate(paths):
             told(at, len(paths), path.name)
@@ -69,7 +75,7 @@ def datasets(screen: Screen) -> None:
                 if "y" in stored and ("X" in stored or "shape" in stored):
                     shape = tuple(stored["shape"]) if "shape" in stored else stored["X"].shape
                     found.append({"name": path.stem, "where": str(path)} | _described(shape, stored["y"]))
-    if folder and not Path(folder).is_dir():
+    if folder and not folder.is_dir():
         screen.warn(f"S3VM_DATA names {folder}, which is no folder")
     table = plain_table("name", "rows", "features")
     table.add_column("classes")
@@ -78,8 +84,8 @@ def datasets(screen: Screen) -> None:
         shares = [f"{label} {share:.0%}" for label, share in list(one["classes"].items())[:3]]
         others = len(one["classes"]) - len(shares)
         listed = ", ".join(shares) + (f" and {others} more" if others > 0 else "")
-        where = Path(one["where"]).name if one["where"] != "scikit-learn" else one["where"]
-        table.add_row(escape(one["name"]), f"{one['rows']:,}", f"{one['features']:,}", listed, escape(where))
+        where = escape(Path(one["where"]).name)
+        table.add_row(escape(one["name"]), f"{one['rows']:,}", f"{one['features']:,}", listed, where)
     more = "" if folder else "  More: set S3VM_DATA to a folder of .npz files (arrays X and y)."
     screen.finish(
         {"command": "datasets", "s3vm": s3vm.__version__, "datasets": found},

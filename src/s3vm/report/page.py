@@ -27,7 +27,7 @@ from s3vm._typing import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Section", "write"]
+__all__ = ["Section", "machine", "write"]
 
 Table = Mapping[str, Sequence[Any] | Array]
 
@@ -89,8 +89,8 @@ def write(
     if settings:
         named = {"setting": list(settings), "value": [_settled(value) for value in settings.values()]}
         parts.append(_section(len(parts), Section("Settings", table=named)))
-    machine = _machine()
-    named = {"name": list(machine), "value": list(machine.values())}
+    facts = machine()
+    named = {"name": list(facts), "value": list(facts.values())}
     parts.append(_section(len(parts), Section("Machine and versions", table=named)))
     page = Template(room.joinpath("page.html").read_text("utf-8")).substitute(
         title=escape(title),
@@ -227,7 +227,7 @@ def _attribute(name: str, value: str, prefix: str) -> str:
     return value
 
 
-def _machine() -> dict[str, str]:
+def machine() -> dict[str, str]:
     """What a reader needs to judge times and to repeat the run; neither names of people nor of machines."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts = {

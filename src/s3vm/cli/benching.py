@@ -1,0 +1,111 @@
+"""`s3vm bench` and `s3vm report`: experiments, and the report of their results."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+import s3vm
+from s3vm._optional import optional
+from s3vm.bench import runner
+from s3vm.bench.config import read
+from s3vm.bench.runner import Standing
+from s3vm.cli.data import writable
+from s3vm.cli.screen import Screen, grid, percent, seconds
+from s3vm.cli.summary import plain_table
+
+__all__ = ["bench", "report"]
+
+
+def bench(screen: Screen, config: str, output: str | None, processes: int | None, shown: bool) -> None:
+    """Runs what a configuration asks for; an interrupted one goes on where it stopped."""
+    target = output or f"{Path(config).stem}.parquet"
+    writable(target)
+    described = read(config)
+    standing, start = Standing(), time.perf_counter()
+    try:
+        if shown and sys.stderr.isatty():
+            with Live(get_renderable=lambda: _table(standing), console=Console(stderr=True), refresh_per_second=4):
+                found = runner.run(config, target, standing, processes)
+        else:
+            found = runner.run(config, target, standing, processes)
+    except KeyboardInterrupt:
+        done = f"{standing.done:,} of {standing.total:,} runs are kept in {target}"
+        raise KeyboardInterrupt(f"interrupted: {done}; the same command goes on from there") from None
+    for problem in standing.missing.values():
+        screen.warn(f"left out: {problem}")
+    statuses: dict[str, int] = {}
+    for row in found.rows():
+        statuses[row["status"]] = statuses.get(row["status"], 0) + 1
+    result = {
+        "command": "bench",
+        "s3vm": s3vm.__version__,
+        "config": config,
+        "output": target,
+        "runs": standing.total,
+        "statuses": statuses,
+        "seconds": (taken := time.perf_counter() - start),
+    }
+    facts = {
+        "Experiment": escape(described.title),
+        "Runs": f"{standing.total:,}  [dim]{', '.join(f'{count:,} {name}' for name, count in statuses.items())}[/dim]",
+        "Took": seconds(taken),
+        "Written": escape(target),
+        "To see it": f"s3vm report {escape(target)}",
+    }
+    screen.finish(result, grid(facts))
+
+
+def report(screen: Screen, results: str, output: str | None) -> None:
+    """Makes the report of a file of results."""
+    target = output or str(Path(results).with_suffix(".html"))
+    if not Path(results).is_file():
+        raise FileNotFoundError(f"{results}: there is no such file; s3vm bench makes one")
+    writable(target)
+    optional("matplotlib", "report")
+    from s3vm.report.experiment import of_experiment
+
+    with screen.progress("drawing"):
+        of_experiment(results, target)
+    result = {"command": "report", "s3vm": s3vm.__version__, "results": results, "output": target}
+    screen.finish(result, grid({"Written": escape(target)}))
+
+
+def _table(standing: Standing) -> RenderableType:
+    """How far every part is, and what runs now."""
+    table = plain_table("part", "done", "of", "failed")
+    for name, count in standing.parts.items():
+        failed = f"[yellow]{count.failed:,}[/]" if count.failed else ""
+        table.add_row(name, f"{count.done:,}", f"{count.total:,}", failed)
+    now = time.monotonic()
+    running = Table.grid(padding=(0, 2))
+    for task, since in list(standing.running.values()):
+        rows = task.get("rows")
+        size = "all rows" if rows == -1 else f"{rows:,} rows" if rows else ""
+        words = [task["part"], task["set"], task["solver"], size, f"trial {task['trial']}", seconds(now - since)]
+        running.add_row("  ▸", *map(escape, words))
+    total = max(1, standing.total)
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        " ",
+        ProgressBar(total=total, completed=standing.done, width=40),
+        f"{standing.done:,} of {standing.total:,} runs",
+        Text(f"{seconds(now - standing.begun)} so far", style="dim"),
+    )
+    return Group(table, running, Text(_last(standing), style="dim"), line)
+
+
+def _last(standing: Standing) -> str:
+    row: dict[str, Any] | None = standing.last
+    if row is None:
+        return ""
+    came = percent(row["error"]) if row.get("error") is not None else row["status"]
+    duration = f" in {seconds(row['seconds'])}" if row.get("seconds") is not None else ""
+    return f"  last: {row['part']} {row['set']} {row['solver']}: {came}{duration}"

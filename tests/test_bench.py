@@ -1,0 +1,390 @@
+"""Experiments: what a configuration asks for, limits, interruptions, and the report."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+from typer.testing import CliRunner
+
+from s3vm import backends
+from s3vm.bench import config, results, runner, theory
+from s3vm.bench.ablation import VARIANTS, PrintedHat
+from s3vm.bench.results import Results
+from s3vm.cli.app import app
+from s3vm.cli.benching import _table
+from s3vm.report.experiment import of_experiment
+from s3vm.report.tally import Tally, exponent
+from test_report import assert_self_contained, browse, needs_browser, read
+
+TINY = """
+title = "tiny"
+sets = ["toy"]
+n_labelled = 40
+seconds = 20
+notes = "Nothing real."
+[solvers]
+svm = { parts = ["errors"] }
+tsg = { settings = { max_iter = 20 }, parts = ["times", "errors", "curves"], repeats = 2 }
+frs = { settings = { max_iter = 20 } }
+cccp = { trials = 1 }
+"tsg, as printed" = { kind = "tsg", printed = true, settings = { max_iter = 8 }, tuned = "own" }
+[tuning]
+log_c = [0, 1]
+log_gamma = [-3, -2]
+log_eta = [1, 2]
+rows = 150
+[times]
+sizes = [200, 400, 100_000]
+test_rows = 200
+[times.synthetic]
+bci = [300]
+[errors]
+protocols = ["honest", "oracle"]
+trials = 2
+oracle_trials = 1
+[curves]
+iterations = [4, 8]
+trials = 1
+[ablation]
+trials = 1
+max_iter = 8
+[theory]
+iterations = [8, 16, 32]
+seeds = 3
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy(tmp_path_factory):
+    """A set of 1,000 rows, a tenth of them positive."""
+    folder = tmp_path_factory.mktemp("data")
+    X, y = make_blobs([900, 100], n_features=3, cluster_std=2.0, random_state=0)
+    np.savez(folder / "toy.npz", X=X, y=np.where(y == 1, 1, -1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("S3VM_DATA", str(folder))
+        yield folder
+
+
+def bench(*args, code=0):
+    result = CliRunner().invoke(app, ["bench", *map(str, args)], env={"COLUMNS": "120", "TERM": "dumb"})
+    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
+    return result
+
+
+def rows_of(path):
+    return results.read(path)[0]
+
+
+def write(folder, text, name="tiny.toml"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A whole experiment, done in two halves: the first one is killed without warning."""
+    folder = tmp_path_factory.mktemp("bench")
+    path, output = write(folder, TINY), folder / "tiny.parquet"
+    journal = folder / "tiny.parquet.journal"
+    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    process = subprocess.Popen(command, start_new_session=True)
+    deadline = time.monotonic() + 100
+    while not (journal.exists() and len(journal.read_text().splitlines()) >= 8):
+        assert process.poll() is None, "it should still run"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = children(process.pid)
+    process.kill()
+    process.wait()
+    assert not output.exists()
+    with journal.open("a") as file:
+        file.write('{"part": "err')  # as if the kill had come while a row was written
+    before = [json.loads(line) for line in journal.read_text().splitlines()[:-1]]
+    shown = bench(path, "-o", output).stdout
+    assert not journal.exists()
+    return output, before, workers, shown
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(one) for one in file.read().split()]
+
+
+def test_interrupted_runs_go_on(tiny):
+    output, before, workers, shown = tiny
+    rows = {row["key"]: row for row in rows_of(output)}
+    assert len(before) >= 8
+    for row in before:
+        assert rows[row["key"]] == row, "what was done is not done again"
+    assert "s3vm report" in shown
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers), "workers end when nobody listens"
+
+
+def test_one_row_a_run(tiny):
+    rows = rows_of(tiny[0])
+    counts = Counter((row["part"], row["status"]) for row in rows)
+    assert counts == {
+        ("tuning", "ok"): 2 + 1 + 1,
+        ("errors", "ok"): 4 * 2 + 1 + 5,
+        ("times", "ok"): 2 * (2 + 3) + 4,
+        ("times", "skipped"): 5,
+        ("curves", "ok"): 2,
+        ("ablation", "ok"): len(VARIANTS),
+        ("theory", "ok"): 3,
+    }
+    for row in rows:
+        assert json.loads(row["versions"])["numpy"] == np.__version__
+        if row["status"] == "ok" and row["part"] in ("errors", "times"):
+            assert row["seconds"] > 0
+            assert row["megabytes"] >= 0
+            assert 0 <= row["error"] <= 1
+            assert 0 <= row["auc"] <= 1
+    assert {row["n"] for row in rows if row["part"] == "errors"} == {40 + 960 // 5}
+    assert {row["n"] for row in rows if row["part"] == "times" and row["status"] == "ok"} == {200, 300, 400}
+    assert {row["set"] for row in rows if row["synthetic"]} == {"bci"}
+    oracle = [row for row in rows if row["protocol"] == "oracle"]
+    assert {row["C"] for row in oracle} <= {1.0, 10.0}
+    (printed,) = [row for row in oracle if row["part"] == "errors" and row["solver"] == "tsg, as printed"]
+    assert printed["step"] in (0.1, 0.01)
+    assert all(row["step"] is None for row in rows if row["solver"] == "tsg")
+    # One choice of C and width for all solvers of a trial.
+    assert (
+        len({(row["C"], row["gamma"]) for row in rows if row["part"] == "errors" and row["protocol"] == "honest"}) <= 2
+    )
+
+
+def test_nothing_is_left_to_do(tiny, monkeypatch):
+    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("nothing should run"))
+    output = tiny[0]
+    before = rows_of(output)
+    kept = [row for row in before if row["status"] != "skipped"]
+    done = Results(output.with_name("copy.parquet"), "")
+    for row in kept:
+        done.append(row)
+    done.close()
+    text = TINY.replace(", 100_000]", "]")
+    found = runner.run(write(output.parent, text, "less.toml"), output.with_name("copy.parquet"))
+    assert sorted(row["key"] for row in found.rows()) == sorted(row["key"] for row in kept)
+
+
+SLOW = """
+sets = ["{name}"]
+synthetic = true
+n_labelled = 40
+seconds = {seconds}
+megabytes = {megabytes}
+processes = 1
+[solvers]
+tsg = {{ parts = [] }}
+{solver} = {{}}
+[times]
+sizes = {sizes}
+test_rows = 100
+"""
+
+
+@pytest.mark.parametrize(
+    ("solver", "seconds", "megabytes", "sizes", "status"),
+    [("newton", 0.3, 4000, [4000, 5000], "timeout"), ("incremental", 60, 40, [4000, 5000], "memory")],
+)
+def test_limits(tmp_path, solver, seconds, megabytes, sizes, status):
+    settings = {"solver": solver, "seconds": seconds, "megabytes": megabytes, "sizes": sizes, "name": "g241c"}
+    path, output = write(tmp_path, SLOW.format(**settings)), tmp_path / "out.parquet"
+    sizes_of = {row["n"]: row for row in runner.run(path, output).rows() if row["part"] == "times"}
+    statuses = [row["status"] for row in rows_of(output) if row["part"] == "times"]
+    assert statuses == [status, "skipped"]
+    assert sizes_of[4000]["message"]
+    assert sizes_of[4000]["seconds"] is None
+    assert sizes_of[4000]["limit_seconds"] == seconds
+    (later,) = [row for row in rows_of(output) if row["status"] == "skipped"]
+    assert later["message"] == f"{status} with 4,000 rows before"
+
+
+def test_ctrl_c(tmp_path):
+    path, output = write(tmp_path, TINY), tmp_path / "tiny.parquet"
+    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    journal = tmp_path / "tiny.parquet.journal"
+    while not journal.exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "runs are kept in" in said
+    assert "goes on from there" in said
+    assert len(rows_of(output)) >= 1
+    assert not journal.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sets = [", "tiny.toml is not valid TOML"),
+        ("colour = 1", "the file has 'colour', which is not known; there are title, sets"),
+        ("[times]\nsize = [1]", "times has 'size', which is not known"),
+        ("[solvers]\nfoo = {}", "solver 'foo' is not known: give one of tsg"),
+        ("[solvers]\ntsg = { tuned = 'x' }", "tsg has tuned = 'x'"),
+        ("[errors]\nprotocols = ['x']", "protocol 'x' is not known: give honest or oracle"),
+        ("sets = ['skin']", "tuning is by 'tsg', which is none of the solvers"),
+        ("[times.synthetic]\nfoo = [10]", "no synthetic rows of 'foo' can be made"),
+    ],
+)
+def test_what_a_configuration_may_have_wrong(tmp_path, text, message):
+    assert message in " ".join(bench(write(tmp_path, text), code=1).stderr.split())
+
+
+def test_a_set_that_is_missing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("S3VM_DATA", str(tmp_path))
+    text = 'sets = ["nowhere"]\nprocesses = 1\n[solvers]\ntsg = {}\n[errors]\ntrials = 2\n'
+    result = bench(write(tmp_path, text), "-o", tmp_path / "out.parquet")
+    assert "left out: there is no data set 'nowhere'" in " ".join(result.stderr.split())
+    assert rows_of(tmp_path / "out.parquet") == []
+
+
+def test_the_experiments_of_this_repository():
+    folder = os.path.join(os.path.dirname(__file__), "..", "experiments")
+    for name in ("quick", "part", "paper"):
+        found = config.read(os.path.join(folder, f"{name}.toml"))
+        seven = {subject.kind for subject in found.solvers.values()}
+        assert seven >= {"tsg", "frs", "bgs", "cccp", "light", "newton", "incremental", "svm"}
+        assert found.title
+
+
+# The theory
+
+
+def test_f_is_that_of_the_package():
+    setting = theory.Setting(n_pool=30)
+    mine = theory._run(setting, 7, 40)["f"]
+    problem, engine = setting.problem(7), backends.backend("reference", "float64")
+    state = deque(setting.solver(40).run(problem, engine), maxlen=1)[0]
+    np.testing.assert_allclose(mine, state.model().decision(problem.everything(), engine)[:, 0], atol=1e-9)
+
+
+def test_constants_of_the_theorems():
+    setting = theory.Setting()
+    r = np.linspace(-4, 4, 100_001)
+    problem = setting.problem(0)
+    slope_l, slope_u = problem.labelled_loss.grad(r, 1.0), problem.unlabelled_loss.grad(r)
+    M, M1 = setting.slopes()
+    assert pytest.approx(setting.C * abs(slope_l).max() + setting.C_star * abs(slope_u).max(), rel=1e-6) == M
+    second = [abs(np.diff(slope)).max() / (r[1] - r[0]) for slope in (slope_l, slope_u)]
+    assert pytest.approx(setting.C * second[0] + setting.C_star * second[1], rel=1e-3) == M1
+
+
+def test_theorem_1_with_twenty_seeds():
+    T = [16, 64, 256]
+    found = [theory.measure(one, 20) for one in T]
+    for one, t in zip(found, T):
+        assert one["distance"] <= one["worst_distance"] <= one["D"] / np.sqrt(t)
+    assert exponent(T, [one["distance"] for one in found]) <= -0.5
+
+
+def test_printed_derivative():
+    r = np.array([-2.0, -0.5, 0.5, 2.0])
+    np.testing.assert_array_equal(PrintedHat().grad(r), [0, -1, -1, 0])
+    np.testing.assert_array_equal(PrintedHat().value(r), [0, 0.5, 0.5, 0])
+
+
+# Numbers and the report
+
+
+def made(part="times", solver="tsg", n=1000, seconds=1.0, status="ok", trial=0, error=0.1, name="skin"):
+    row = dict.fromkeys(results.COLUMNS)
+    more = {"part": part, "solver": solver, "n": n, "seconds": seconds, "status": status, "trial": trial}
+    return row | more | {"set": name, "error": error, "protocol": "honest", "limit_seconds": 60.0, "synthetic": False}
+
+
+def test_tally():
+    others = ["frs", "bgs", "cccp", "light", "newton", "incremental"]
+    rows = [made(solver="tsg", n=n, seconds=n / 1000) for n in (1000, 2000, 4000)]
+    rows += [made(solver=one, n=n, seconds=(n / 1000) ** 2 / 2) for one in others for n in (1000, 2000, 4000)]
+    rows.append(made(solver="light", n=8000, status="timeout", seconds=None))
+    rows.append(made(solver="tsg", n=8000, seconds=8.0))
+    rows += [made("errors", "tsg", trial=k, error=0.10 + 0.01 * k) for k in range(10)]
+    rows += [made("errors", "frs", trial=k, error=0.10 + 0.01 * k) for k in range(10)]
+    rows += [made("errors", "light", trial=k, error=0.085 + 0.01 * k) for k in range(3)]
+    tally = Tally(rows)
+    verdict = tally.verdict("skin", "honest")
+    assert (verdict.common.size, verdict.common.fastest) == (4000, "tsg")
+    assert (verdict.whole.size, verdict.whole.seconds) == (8000, {"tsg": 8.0})
+    assert verdict.against_frs == pytest.approx(0)
+    assert verdict.best == "light"
+    assert verdict.against_best == pytest.approx(0.015), "only on the trials that both have"
+    assert exponent(*tally.times("skin", "frs"), upper=True) == pytest.approx(2)
+    assert [row["n"] for row in tally.failures("skin", "light")] == [8000]
+
+
+def test_report(tiny, tmp_path):
+    output = tmp_path / "report.html"
+    result = CliRunner().invoke(app, ["report", str(tiny[0]), "-o", str(output)])
+    assert result.exit_code == 0, result.stderr
+    page = read(output)
+    assert_self_contained(page)
+    headings = " ".join(page.headings())
+    for text in (
+        "What was run, and what was not",
+        "Running time and training size",
+        "Table 1, measured",
+        "Test error over trials, honest protocol",
+        "Test error over trials, oracle protocol",
+        "Skewed sets: balanced error and AUC",
+        "Test error and iterations",
+        "The theorems as an experiment",
+        "What our changes to the algorithm are worth",
+        "Table 3, as used",
+        "Settings",
+    ):
+        assert text in headings
+    assert "Nothing real." in page.text
+    assert "log_eta = [1, 2]" in page.text, "the configuration is in the report"
+    assert "solvers: tsg: settings" in page.texts
+    assert len(page.all("svg")) == 7
+    assert len(page.data()["running-time-and-training-size.csv"]["seconds"]) == 14
+
+
+@needs_browser
+def test_report_in_a_browser(tiny, tmp_path):
+    path = of_experiment(tiny[0], tmp_path / "report.html")
+    dom, said = browse(tmp_path, path, "--dump-dom")
+    assert "CONSOLE" not in said
+    assert "<title>TSGS³VM beside the other solvers: tiny</title>" in dom
+    assert "<button>variant</button>" in dom
+
+
+def test_reports_of_what_is_none(tmp_path):
+    def complaint(path):
+        result = CliRunner().invoke(app, ["report", str(path)], env={"COLUMNS": "300"})
+        assert result.exit_code == 1
+        return result.stderr
+
+    assert "there is no such file" in complaint(tmp_path / "none.parquet")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    assert "bad.parquet" in complaint(tmp_path / "bad.parquet")
+    Results(tmp_path / "empty.parquet").close()
+    assert "has no rows: run s3vm bench first" in complaint(tmp_path / "empty.parquet")
+
+
+def test_live_table():
+    from rich.console import Console
+
+    standing = runner.Standing({"times": runner.Count(10, 4, 1)})
+    task = {"part": "times", "set": "skin", "solver": "tsg", "rows": 2000, "trial": 1}
+    standing.running[0] = task, time.monotonic() - 3
+    standing.last = made()
+    out = io.StringIO()
+    Console(width=100, file=out).print(_table(standing))
+    shown = out.getvalue()
+    for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
+        assert text in shown
