@@ -77,6 +77,13 @@ EXTRAS = {
                 there = s3vm.DaskS3VMClassifier(client=client, random_state=0).fit(*rows)
                 assert np.mean(there.predict(rows[0]).compute() == y) > 0.8
     """,
+    "data": """
+        import pathlib, pooch
+        lines = [f"{a},{b},{label if label >= 0 else ''}" for (a, b), label in zip(X, some)]
+        pathlib.Path("rows.csv").write_text("\\n".join(["a,b,label", *lines]))
+        source = s3vm.FileSource("rows.csv", target="label")
+        assert s3vm.S3VMClassifier(random_state=0).fit(source).score(X, y) > 0.8
+    """,
     "onnx": """
         import onnx
         s3vm.export.to_onnx(clf, "model.onnx")
