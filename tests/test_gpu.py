@@ -89,7 +89,8 @@ def test_kept_frequencies_change_nothing(fused):
         features.decision(alpha[:5], X)
         results.append(features.decision(alpha, X))
         window = features.window(30, 4)
-        part = window.decision(torch.as_tensor(alpha[31:33]), features.ready(Gpu(FLOAT32).put(X)), first_block=1)
+        there = Gpu(FLOAT32)
+        part = window.decision(there.put(alpha[31:33]), features.ready(there.put(X)), first_block=1)
         assert relative(part.cpu().numpy(), features.decision(alpha[31:33], X, first_block=31)) < 1e-6
     assert relative(results[1], results[0]) < 1e-6
     assert relative(results[2], results[0]) < 1e-6
