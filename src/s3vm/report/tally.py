@@ -13,7 +13,7 @@ __all__ = ["RACES", "SEVEN", "Law", "Race", "Tally", "Verdict", "exponent", "tit
 Row = dict[str, Any]
 
 SEVEN = ("tsg", "frs", "bgs", "cccp", "light", "newton", "incremental")
-RACES = {"common": "at the largest size that all manage", "whole": "with all rows of a set"}
+RACES = {"common": "at the largest size at which all seven finished", "whole": "with all rows of a set"}
 _WORSE_THAN_FRS, _FROM_THE_BEST = 0.002, 0.01
 
 
