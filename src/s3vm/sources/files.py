@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
@@ -16,11 +16,8 @@ from s3vm.sources import ArraySource, stack
 from s3vm.sources.arrivals import Reservoir
 from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
 
-optional("pyarrow", "data")
-from s3vm import tables  # noqa: E402
-from s3vm.tables import TableError  # noqa: E402
-from s3vm.tables.kinds import Npy, Npz, files_of, kind_of  # noqa: E402
-from s3vm.tables.labels import of_one_kind  # noqa: E402
+if TYPE_CHECKING:
+    from s3vm import tables
 
 __all__ = ["FileSource", "source_of"]
 
@@ -86,7 +83,7 @@ class FileSource(StreamSource):
         self._survey: _Survey | None = None
 
     def _open(self) -> None:
-        self._table = tables.stream(**self._settings, pieces=True)
+        self._table: tables.Stream = _readers().stream(**self._settings, pieces=True)
 
     def labelled(self) -> tuple[Rows, Array]:
         """The rows that have a label, and the labels."""
@@ -132,12 +129,12 @@ class FileSource(StreamSource):
                 if progress is not None:
                     progress(n_read)
         if not n_read:
-            raise TableError(f"{self._table.path} has no rows")
+            raise _readers().TableError(f"{self._table.path} has no rows")
         nothing = np.empty((0, self._n_dims), self._dtype)
         self._survey = _Survey(
             counts,
             stack(found) if found else nothing,
-            np.array(of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
+            np.array(_readers().labels.of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
             kept.rows() if sum(counts) else nothing,
             scaler,
         )
@@ -173,7 +170,13 @@ class FileSource(StreamSource):
         self._open()
 
 
-def _unlabelled(table: tables.Stream, chunk: int, check: bool) -> Iterator[Rows]:
+def _readers() -> Any:
+    """`s3vm.tables`, which needs a library that not everybody has."""
+    optional("pyarrow", "data")
+    return optional("s3vm.tables", "data")
+
+
+def _unlabelled(table: "tables.Stream", chunk: int, check: bool) -> Iterator[Rows]:
     """The rows of a chunk that have no label; they are looked at if no survey has done so."""
     for batch in table.chunks[chunk].parts():
         if check:
@@ -182,7 +185,7 @@ def _unlabelled(table: tables.Stream, chunk: int, check: bool) -> Iterator[Rows]
         yield batch.rows[~known] if known.any() else batch.rows
 
 
-def _known(batch: tables.Batch) -> Array:
+def _known(batch: "tables.Batch") -> Array:
     """Which rows have a label."""
     if batch.labels is None:
         return np.zeros(batch.rows.shape[0], dtype=bool)
@@ -192,8 +195,9 @@ def _known(batch: tables.Batch) -> Array:
 def source_of(path: Any, dtype: Any = np.float32) -> Any:
     """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
     if isinstance(path, str | os.PathLike):
-        files = files_of(os.fspath(path))
-        kind = kind_of(files[0])
-        if len(files) == 1 and issubclass(kind, Npy | Npz):
+        kinds = _readers().kinds
+        files = kinds.files_of(os.fspath(path))
+        kind = kinds.kind_of(files[0])
+        if len(files) == 1 and issubclass(kind, kinds.Npy | kinds.Npz):
             return ArraySource(kind(files[0]).arrays(None, None, dtype)[0], None, dtype)
     return FileSource(path, dtype=dtype)
