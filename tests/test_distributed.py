@@ -250,3 +250,8 @@ def test_the_page_runs(client, tmp_path, monkeypatch):
 
 def test_batches_are_large_unless_told_otherwise():
     assert LARGE_BATCHES.batch_size > 16 * TSG().batch_size
+
+
+def test_rows_cannot_come_and_leave():
+    assert not hasattr(DaskS3VMClassifier(), "partial_fit")
+    assert not hasattr(DaskS3VMClassifier(), "forget")

@@ -300,3 +300,18 @@ def test_no_thread_is_left_behind(folder):
     assert threading.active_count() == before + 1
     del source
     assert threading.active_count() == before
+
+
+def test_digits_that_float32_does_not_hold_are_missed(tmp_path):
+    pq.write_table(pa.table({"second": 1.7e9 + np.arange(50), "a": np.arange(50.0)}), tmp_path / "rows.parquet")
+    with pytest.warns(UserWarning, match="values of 'second' are so large"):
+        read(tmp_path / "rows.parquet")
+    with pytest.warns(UserWarning, match="values of 'second' are so large"):
+        FileSource(tmp_path / "rows.parquet").survey()
+    assert len(np.unique(read(tmp_path / "rows.parquet", dtype=np.float64).rows[:, 0])) == 50
+
+
+@pytest.mark.parametrize("mark", [-1, "-1", ["-1"], [-1]])
+def test_marks_of_any_kind(tmp_path, mark):
+    pq.write_table(pa.table({"a": np.arange(6.0), "label": [0, 1, -1, -1, -1, -1]}), tmp_path / "rows.parquet")
+    assert FileSource(tmp_path / "rows.parquet", target="label", mark=mark).labelled()[1].tolist() == [0, 1]

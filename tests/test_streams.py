@@ -372,3 +372,36 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch):
     assert shorter["objective"][-1] == history["objective"][-1]
     assert last(solver.run(whole, backends.backend("cpu", "float64"))).iteration == state.iteration
     assert CCCP().takes_rows is False
+
+
+def test_a_checkpoint_of_another_buffer_is_refused(folder, tmp_path):
+    """Rows would come in another order."""
+    settings = {"solver": TSG(max_iter=20, max_rows=1), "random_state": 0, "unlabeled_weight": 1.0}
+    path = tmp_path / "state.s3vm"
+    S3VMClassifier(**settings).fit(FileSource(folder, target="label", buffer_bytes=400), checkpoint=path)
+    source = FileSource(folder, target="label", buffer_bytes=1 << 20)
+    with pytest.raises(ValueError, match=r"another run: unlabelled rows there .*400 bytes.*, here .*1,048,576 bytes"):
+        S3VMClassifier(**settings).fit(source, checkpoint=path, resume=True)
+
+
+def test_a_checkpoint_does_not_overwrite_what_is_dear(tmp_path):
+    X, y = make_moons(60, random_state=0)
+    some, clf = np.where(np.arange(60) < 10, y, -1), S3VMClassifier(TSG(max_iter=3), random_state=0)
+    text = tmp_path / "notes.txt"
+    text.write_text("dear")
+    with pytest.raises(ValueError, match="a file of another kind"):
+        clf.fit(X, some, checkpoint=text)
+    assert text.read_text() == "dear"
+    path = tmp_path / "state.s3vm"
+    clf.fit(X, some, checkpoint=path)
+    first = path.read_bytes()
+    clf.fit(X, some, checkpoint=path)  # resume=True forgotten
+    assert (tmp_path / "state.s3vm.old").read_bytes() == first
+
+
+def test_a_file_whose_rows_all_have_labels_is_a_plain_svm(tmp_path):
+    X, y = make_moons(60, random_state=0)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "label": y}), tmp_path / "rows.parquet")
+    with pytest.warns(UserWarning, match="no unlabelled rows"):
+        clf = S3VMClassifier(random_state=0).fit(FileSource(tmp_path / "rows.parquet", target="label"))
+    assert np.mean(clf.predict(pd.DataFrame(X, columns=["a", "b"])) == y) > 0.9

@@ -41,7 +41,9 @@ def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]
     unlabelled = "none"
     if problem.unlabelled is not None:
         source = problem.unlabelled
-        unlabelled = f"{source.n_rows:,} ({_digest(source.sample(problem.seed, _SAMPLE))})"
+        unlabelled = (
+            f"{source.n_rows:,} ({_digest(source.sample(problem.seed, _SAMPLE))}) {getattr(source, 'order', '')}"
+        )
     return {
         "s3vm": __version__,
         "random numbers": philox.NAME,
@@ -85,6 +87,14 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
         raise ModelFormatError(f"{path}: its parts do not make a checkpoint ({short(str(problem))})") from problem
 
 
+def is_checkpoint(path: Any) -> bool:
+    """Whether the file is a checkpoint, of whatever run."""
+    try:
+        return isinstance(container.read(path)[0].get("checkpoint"), dict)
+    except (ModelFormatError, OSError):
+        return False
+
+
 def seed_of(path: Any) -> int | None:
     """The seed of the run, if there is a checkpoint."""
     return int(container.read(path)[0].get("seed", 0)) if os.path.exists(path) else None
@@ -97,6 +107,7 @@ def _short(value: Any) -> str:
 
 def _digest(rows: Any) -> str:
     """A few letters for the content of rows, arrays or CSR."""
+    rows = host(rows)
     parts = (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,)
     digest = hashlib.sha256(repr((rows.shape, [part.dtype.str for part in parts])).encode())
     for part in parts:

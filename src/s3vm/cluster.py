@@ -63,8 +63,8 @@ class Engine(NamedTuple):
         """The backend of each thread, and its features."""
         n_jobs = optional("distributed", "dask").get_worker().state.nthreads if self.n_jobs is None else self.n_jobs
         n_threads = backends.backend(self.name, self.dtype, n_jobs).n_threads
-        cache_bytes = self.cache_bytes if self.cache_bytes == "auto" else self.cache_bytes // n_threads
-        one = backends.backend(self.name, self.dtype, 1, cache_bytes)
+        cache_bytes = backends.backend(self.name, self.dtype, 1, self.cache_bytes).cache_bytes
+        one = backends.backend(self.name, self.dtype, 1, cache_bytes // n_threads)
         law = puller.kernel, puller.seed, puller.n_features, puller.centres.shape[1]
         return one, [one.features(*law) for _ in range(n_threads)]
 

@@ -48,7 +48,7 @@ class DaskS3VMClassifier(S3VMClassifier):
         Seconds after which a worker that has not been heard of counts as lost.
     n_jobs : int or None, default None
         Threads of a worker; None is as many as it has been given.
-    backend : "auto", "cpu" or "reference", default "auto"
+    backend : "auto", "cpu", "gpu" or "reference", default "auto"
         Of the workers; ``"auto"`` is the fastest one that a worker has.
     kernel, gamma, C, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, dtype,
     cache_bytes, random_state, verbose
@@ -106,7 +106,14 @@ class DaskS3VMClassifier(S3VMClassifier):
         self.client = client
         self.patience = patience
 
-    def fit(self, X: Any, y: Any, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
+    @property
+    def partial_fit(self) -> Any:
+        """Not on a cluster."""
+        raise AttributeError("rows cannot come and leave on a cluster: give all of them to fit")
+
+    forget = partial_fit
+
+    def fit(self, X: Any, y: Any, *, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
         """Learn from the rows of X, those marked `unlabeled` in y being unlabelled, and of `unlabeled`.
 
         Parameters
@@ -269,7 +276,7 @@ def _partitions(X: Any) -> list[Any]:
         return [X if hasattr(X, "shape") else np.asarray(X)]
     if getattr(X, "numblocks", (0, 1))[1:] not in ((), (1,)):
         X = X.rechunk({1: -1})
-    return list(np.ravel(X.to_delayed()))
+    return list(np.ravel(X.to_delayed(optimize_graph=False)))  # X and y share tasks, which must stay the same
 
 
 def _blocks(X: Any, y: Any) -> list[tuple[Any, Any]]:

@@ -548,6 +548,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             source = X
             X, y = source.labelled()
             seen = self._rows(X, y, None, reset)
+            if getattr(source, "has_all_labels", False):
+                self._keep_names(source)
+                source = None
         else:
             seen = self._rows(X, y, sample_weight, reset)
         if unlabeled is not None:
@@ -561,15 +564,20 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             )
         if source.n_dims != seen.X.shape[1]:
             raise ValueError(f"the labelled rows have {seen.X.shape[1]} columns, the unlabelled ones {source.n_dims}")
-        names = getattr(source, "names", None)
-        if names is not None:
-            known = getattr(self, "feature_names_in_", None)
-            if known is not None and list(known) != list(names):
-                raise ValueError(f"the columns of X are {list(known)[:5]}..., those of the source {list(names)[:5]}...")
-            self.feature_names_in_ = np.array(names, dtype=object)
+        self._keep_names(source)
         if getattr(source, "dtype", np.dtype(self.dtype)) != np.dtype(self.dtype):
             source = MappedSource(source, partial(as_rows, dtype=self.dtype))
         return seen, source
+
+    def _keep_names(self, source: Any) -> None:
+        """Keeps the names of the source's columns, if it knows any; they must be those of X."""
+        names = getattr(source, "names", None)
+        if names is None:
+            return
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and list(known) != list(names):
+            raise ValueError(f"the columns of X are {list(known)[:5]}..., those of the source {list(names)[:5]}...")
+        self.feature_names_in_ = np.array(names, dtype=object)
 
     def _source(self, unlabeled: Any) -> Any:
         """Unlabelled rows of any kind as a source."""

@@ -157,6 +157,10 @@ class _Keeper:
         folder = os.path.dirname(os.path.realpath(rules.checkpoint))
         if not os.path.isdir(folder) or os.path.isdir(rules.checkpoint):  # found out before the work, not after it
             raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: give a file in a folder that exists")
+        if os.path.exists(rules.checkpoint) and not rules.resume:
+            if not checkpoints.is_checkpoint(rules.checkpoint):
+                raise ValueError(f"checkpoint={rules.checkpoint!r} is a file of another kind: give another name")
+            os.replace(rules.checkpoint, f"{rules.checkpoint}.old")  # somebody may have forgotten resume=True
 
     def found(self) -> Checkpoint | None:
         """What an earlier run has left, if it is to be gone on from."""

@@ -1,10 +1,12 @@
 """C and the kernel's width, by cross-validation of the supervised SVM on the labelled rows."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from s3vm._typing import Array, Rows
 from s3vm.columns import one_against_rest
@@ -23,6 +25,7 @@ __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
 _MORE_ERRORS, _NOISE = 2, 0.5
+_MOST_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 
 
 class S3VMClassifierCV(S3VMClassifier):
@@ -163,7 +166,8 @@ def tune(
     for j, factor in enumerate(factors):
         gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
         for i, C in enumerate(Cs):
-            dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept)
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # a cell to be avoided
+                dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept, _MOST_STEPS)
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]
             wrong[i, j], losses[i, j] = winners(scores) != codes, brier_losses(codes, scores)
     share = cost / cost.sum()

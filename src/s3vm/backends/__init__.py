@@ -7,10 +7,10 @@ A backend computes where its arrays are, and a verb's result is where its rows a
 arrays from every backend, and what a GPU was given by `put` stays there.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -106,6 +106,7 @@ BACKENDS = ("reference", "cpu", "gpu")
 
 
 _CACHE_BYTES = 256 << 20
+_GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, the same under Windows' Linux, AMD's
 
 
 def backend(
@@ -143,7 +144,7 @@ def backend(
 
 def _sees_gpu() -> bool:
     """Whether torch and Triton are installed and see a GPU; torch is not imported only to learn that there is none."""
-    if "torch" not in sys.modules and not Path("/dev/nvidiactl").exists():
+    if "torch" not in sys.modules and not any(map(os.path.exists, _GPUS)):
         return False
     if find_spec("torch") is None or find_spec("triton") is None:
         return False

@@ -214,6 +214,11 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
         raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
     if counts.total() > 2 and len(counts) == counts.total():
         raise tables.TableError(f"{where} has a different label in each row: is it the target?")
+    if -1 in counts and n_unlabelled == 0 and len(counts) > 2 and counts[-1] > counts.total() / 2:
+        raise tables.TableError(
+            f"{where} has the label -1 in {counts[-1]:,} of {counts.total():,} rows: if it means that there is no "
+            "label, say --mark -1; if it is a class, give it another name"
+        )
     if -1 in counts and n_unlabelled == 0:
         screen.warn("the label -1 counts as a class; if it marks unlabelled rows, say --mark -1")
     if small := skewed(counts):

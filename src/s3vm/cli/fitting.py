@@ -68,7 +68,7 @@ def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str
         "command": "fit",
         "s3vm": s3vm.__version__,
         "data": data.described(files.data),
-        "model": model_facts(clf) | {"tuned": settings.tuned} | file,
+        "model": model_facts(clf) | {"tuned": settings.tuned if _was_tuned(clf) else []} | file,
         "held_out": held_out(clf, data.n_labelled),
         "unlabelled": verdict(clf),
         "interrupted": learnt.interrupted,
@@ -170,3 +170,8 @@ def scaled(screen: Screen, data: Data, scale: bool) -> tuple[Rows, StandardScale
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _was_tuned(clf: S3VMClassifier) -> bool:
+    """Whether there was anything to choose by: with few labels there is not."""
+    return isinstance(clf, S3VMClassifierCV) and clf.cv_errors_ is not None

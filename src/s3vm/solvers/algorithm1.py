@@ -289,7 +289,15 @@ class _State:
         return None if self.labelled is None else host(self.labelled + self.intercept)
 
     def detached(self) -> "_State":
-        return replace(self, scores=np.empty((0, 0)), labelled=None, made_by=None)
+        return replace(
+            self,
+            coefficients=host(self.coefficients),
+            intercept=host(self.intercept),
+            norm=host(self.norm),
+            scores=np.empty((0, 0)),
+            labelled=None,
+            made_by=None,
+        )
 
     def continued(self, solver: "TSG", n_iterations: int, n_columns: int, backend: Backend) -> "_State":
         """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""

@@ -331,7 +331,7 @@ class _State:
         return replace(self, **{name: move(getattr(self, name)) for name in moving})
 
     def detached(self) -> "_State":
-        return self
+        return self.moved(host)
 
     def fits(self, problem: Problem, centres: Rows) -> bool:
         """Whether this state is of these rows and costs."""

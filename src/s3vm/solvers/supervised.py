@@ -8,6 +8,8 @@ from s3vm.kernels import Kernel
 
 __all__ = ["check_labelled", "labelled_gram", "supervised"]
 
+_MOST_STEPS = 3_000_000
+
 _MOST_BYTES = 2 << 30
 
 
@@ -28,12 +30,13 @@ def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
     return kernel.gram(labelled, labelled).astype(np.float64)
 
 
-def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]:
+def supervised(gram: Array, targets: Array, costs: Array, most: int = _MOST_STEPS) -> tuple[Array, Array]:
     """The kernel SVM of every column: dual coefficients ``(n_l, K)`` and intercepts ``(K,)``.
 
     ``f_k(x) = sum_i dual[i, k] k(x_i, x) + intercept[k]`` minimises
     ``||f||^2 / 2 + sum_i costs[i, k] max(0, 1 - targets[i, k] f(x_i))``. Rows of cost 0 are left out; a column that has
-    rows of one sign only is that sign. Equal columns are solved once.
+    rows of one sign only is that sign. Equal columns are solved once. Where classes overlap and costs are high the
+    exact solution may be out of reach: after `most` steps of two rows, scikit-learn's ConvergenceWarning says so.
     """
     if not np.isfinite(gram).all():
         raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
@@ -49,7 +52,8 @@ def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]
         if np.all(y == y[0]):
             intercept[k] = y[0]
             continue
-        svc = SVC(C=1.0, kernel="precomputed", tol=1e-6).fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
+        svc = SVC(C=1.0, kernel="precomputed", tol=1e-6, max_iter=most)
+        svc.fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
         dual[at[svc.support_], k] = svc.dual_coef_[0]
         intercept[k] = svc.intercept_[0]
     return dual, intercept

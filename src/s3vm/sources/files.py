@@ -68,12 +68,17 @@ class FileSource(StreamSource):
         *,
         features: Sequence[str] | None = None,
         drop: Iterable[str] = (),
-        mark: Iterable[str] = (),
+        mark: str | int | Iterable[Any] = (),
         encode: Iterable[str] = (),
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        options = {"features": features, "drop": list(drop), "mark": list(mark), "encode": list(encode)}
+        options = {
+            "features": features,
+            "drop": list(drop),
+            "mark": [str(one) for one in ([mark] if isinstance(mark, str | int) else mark)],
+            "encode": list(encode),
+        }
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": dtype, **options}
         self._open()
         names = self._table.names
@@ -131,6 +136,8 @@ class FileSource(StreamSource):
         if not n_read:
             raise _readers().TableError(f"{self._table.path} has no rows")
         nothing = np.empty((0, self._n_dims), self._dtype)
+        if sum(counts):
+            self._table.warn_of_lost_digits(kept.rows())
         self._survey = _Survey(
             counts,
             stack(found) if found else nothing,
@@ -144,6 +151,11 @@ class FileSource(StreamSource):
     def needs_survey(self) -> bool:
         """Whether all rows are read once before any is handed out."""
         return self._settings["target"] is not None or self._table.n_rows is None
+
+    @property
+    def has_all_labels(self) -> bool:
+        """Whether no row is left that has no label."""
+        return self._settings["target"] is not None and sum(self.survey().counts) == 0
 
     def _counted(self) -> list[Chunk]:
         if not self._chunks:

@@ -73,6 +73,8 @@ class StreamSource:
         self._chunks = list(chunks)
         self._n_dims, self._dtype, self._again = n_dims, np.dtype(dtype), again
         self._buffer_bytes = buffer_bytes
+        self.order = f"shuffled in {buffer_bytes:,} bytes"
+        """What else decides in which order the rows come, for checkpoints."""
         self._cursor: _Cursor | None = None
         self._sampled: tuple[int, int, Rows] | None = None
         self._begun = False

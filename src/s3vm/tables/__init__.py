@@ -6,6 +6,7 @@ it, each read when it is asked for; csv and parquet files may be of any size. `r
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -124,6 +125,21 @@ class Stream:
             f"{self.path}: values are missing or infinite in {where}, by column: {columns}. Fill them in, or leave out "
             "those rows or columns"
         )
+
+    def warn_of_lost_digits(self, rows: Rows) -> None:
+        """Warns of columns whose values differ in digits that float32 does not hold, such as times in seconds."""
+        if sparse.issparse(rows) or rows.dtype != np.float32 or not len(rows):
+            return
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        size = np.maximum(abs(low), abs(high))
+        at = np.flatnonzero((size >= 2.0**24) & (high - low <= size * 2.0**-20))
+        if len(at):
+            names = self.names or [str(number + 1) for number in range(rows.shape[1])]
+            warnings.warn(
+                f"{self.path}: values of {listed([repr(names[column]) for column in at])} are so large that their "
+                "differences are lost in float32: subtract a constant from them first",
+                stacklevel=3,
+            )
 
 
 def stream(
@@ -270,6 +286,7 @@ def read(
         raise TableError(f"{path} has no rows")
     source.refuse(not_finite, f"{n_rows:,} rows")
     whole = _together(parts)
+    source.warn_of_lost_digits(whole.rows)
     return Table(whole.rows, None if whole.labels is None else of_one_kind(whole.labels), source.names)
 
 

@@ -1,5 +1,6 @@
 """The kinds of files, one class each. They know columns and types, and nothing of features and labels."""
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -306,10 +307,12 @@ def _suffix(path: str) -> str:
 
 def kind_of(path: str) -> type[Named] | type[Unnamed]:
     """How to read a file, by the end of its name."""
+    if not os.path.exists(path):
+        raise TableError(f"{path}: there is no such file or folder")
     if _suffix(path) not in _KINDS:
         raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
     if not Path(path).is_file():
-        raise TableError(f"{path} is a folder" if Path(path).is_dir() else f"{path}: there is no such file")
+        raise TableError(f"{path} is a folder")
     return _KINDS[_suffix(path)]
 
 
