@@ -139,8 +139,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     classes_ : array of shape (n_classes,)
     n_iter_ : int
     history_ : dict of arrays of length `n_iter_`
-        One entry an iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, share of unlabelled rows predicted positive, what else the solver
-        has to say; and error, balanced error and average precision on held-out rows, where folds were trained beside.
+        One entry an iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, share of
+        unlabelled rows predicted positive, what else the solver has to say; and error, balanced error and average
+        precision on held-out rows, where folds were trained beside.
     safety_ : Safety or None
         With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
