@@ -24,7 +24,7 @@ from s3vm.checkpoints import Checkpoint
 from s3vm.sources import ArraySource
 from s3vm.sources.files import FileSource
 from s3vm.sources.streams import BatchSource
-from s3vm.training import OutOfRows, OutOfTime, Rules, thinned, train
+from s3vm.training import OutOfRows, OutOfTime, Rules, joined, thinned, train
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
 
@@ -405,3 +405,11 @@ def test_a_file_whose_rows_all_have_labels_is_a_plain_svm(tmp_path):
     with pytest.warns(UserWarning, match="no unlabelled rows"):
         clf = S3VMClassifier(random_state=0).fit(FileSource(tmp_path / "rows.parquet", target="label"))
     assert np.mean(clf.predict(pd.DataFrame(X, columns=["a", "b"])) == y) > 0.9
+
+
+def test_histories_that_tell_different_things_are_joined():
+    one, two = {"iteration": np.arange(2), "a": np.ones(2)}, {"iteration": np.arange(2, 5), "b": np.ones(3)}
+    both = joined(one, two)
+    assert both["iteration"].tolist() == [0, 1, 2, 3, 4]
+    assert np.isnan(both["a"]).tolist() == [False, False, True, True, True]
+    assert np.isnan(both["b"]).tolist() == [True, True, False, False, False]

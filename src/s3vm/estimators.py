@@ -34,7 +34,7 @@ from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
 from s3vm.sources import ENDLESS, ArraySource, Source, as_rows, is_source
 from s3vm.sources.arrivals import Arrivals
 from s3vm.sources.streams import BatchSource, MappedSource
-from s3vm.training import EarlyStopping, Progress, Rules, thinned, train
+from s3vm.training import EarlyStopping, Progress, Rules, joined, thinned, train
 
 __all__ = ["SAMPLE", "S3VMClassifier", "has_probability", "positive"]
 
@@ -403,9 +403,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             known = known if known.any() else np.ones_like(known)
             self._calibrator = calibrator(fair[known], codes[known], weight_l[known])
         if before is not None:
-            new = history
-            history = {name: np.concatenate([old, new.get(name, [])]) for name, old in self.history_.items()}
-            history = thinned(history)
+            history = thinned(joined(self.history_, history))
         self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
         self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
         self._start = None

@@ -23,7 +23,18 @@ from s3vm.safety import brier_losses
 from s3vm.solvers import Solver, State
 from s3vm.sources import ExhaustedError
 
-__all__ = ["History", "Interrupted", "Line", "OutOfRows", "OutOfTime", "Progress", "Rules", "thinned", "train"]
+__all__ = [
+    "History",
+    "Interrupted",
+    "Line",
+    "OutOfRows",
+    "OutOfTime",
+    "Progress",
+    "Rules",
+    "joined",
+    "thinned",
+    "train",
+]
 
 History = dict[str, Array]
 
@@ -139,6 +150,14 @@ def train(
     if keeper is not None:
         keeper.write(state, log, stop)
     return state, log.history()
+
+
+def joined(first: History, then: History) -> History:
+    """Two histories, one after the other; what one of them does not tell is missing there."""
+    nothing = [np.full(len(part["iteration"]), np.nan) for part in (first, then)]
+    return {
+        name: np.concatenate([first.get(name, nothing[0]), then.get(name, nothing[1])]) for name in {**first, **then}
+    }
 
 
 def thinned(history: History) -> History:
