@@ -11,7 +11,7 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
