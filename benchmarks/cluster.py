@@ -83,15 +83,16 @@ def seconds_a_row(n_columns, n_rows=2048, repeats=5):
     centres = rng.normal(size=(N_LABELLED + TSG().n_reference, N_DIMS)).astype(np.float32)
     m = TSG().n_features
     puller = Puller(RBF(1 / N_DIMS), 0, m, centres, N_LABELLED, Exponential())
-    features = backend("cpu", np.float32, 1, 256 << 20).features(puller.kernel, 0, m, N_DIMS)
+    engine = backend("cpu", np.float32, 1, 256 << 20)
+    features = engine.features(puller.kernel, 0, m, N_DIMS)
     one = np.ones(n_columns)
     dual, span = np.ones((N_LABELLED, n_columns)), np.ones((N_FEATURES, n_columns), np.float32)
     point = Point(dual, one, one, span, one, 0, N_FEATURES // m)
-    puller.pull(features, X, point)
+    puller.pull(engine, features, X, point)
     times = []
     for _ in range(repeats):
         start = time.process_time()
-        puller.pull(features, X, point)
+        puller.pull(engine, features, X, point)
         times.append(time.process_time() - start)
     return float(np.median(times)) / n_rows
 
