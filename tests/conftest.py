@@ -3,5 +3,11 @@
 import os
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 if not Path("/dev/nvidiactl").exists():  # without a GPU, Triton's kernels can only be interpreted
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)
+settings.load_profile("long" if os.environ.get("S3VM_LONG") else "quick")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
@@ -676,7 +676,6 @@ def test_extreme_rows_give_finite_scores_or_an_error(kernel, X):
 # Anything
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_rows_give_finite_predictions_or_an_error(data):
     n, d = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4))

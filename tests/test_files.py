@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import skops.io
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors.numpy import save as packed
@@ -571,7 +571,6 @@ def assert_a_model_or_an_error(raw, folder):
     assert message == "" or "too large" in message
 
 
-@settings(max_examples=300, deadline=None)
 @given(place=st.sampled_from(PLACES), value=JSON)
 @pytest.mark.filterwarnings("ignore")
 def test_any_header(tmp_path_factory, place, value):
@@ -582,7 +581,6 @@ TENSORS = [(path.stem.split("-")[1], name) for path in KEPT for name in containe
 ARRAY = arrays(st.sampled_from(["f4", "f8", "i4", "i8", "u1", "f2", "?"]), array_shapes(min_dims=0, max_side=8))
 
 
-@settings(max_examples=200, deadline=None)
 @given(place=st.sampled_from(TENSORS), value=ARRAY | st.floats(), at=st.integers(0, 999))
 @pytest.mark.filterwarnings("ignore")
 def test_any_tensor(tmp_path_factory, place, value, at):
