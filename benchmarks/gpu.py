@@ -4,7 +4,7 @@
 
 `check` compares decision and adjoint with float64 at many shapes. `rates` times them in features times points a second,
 medians over CUDA events, beside the same sums by torch in chunks, by torch.compile, and the ceilings: a device copy, a
-tf32 matrix product. `train` is one pass of Algorithm 1 as printed (m = ceil(sqrt(n)), batches of 256) over synthetic
+float16 matrix product. `train` is one pass of Algorithm 1 as printed (m = ceil(sqrt(n)), batches of 256) over synthetic
 rows of the paper's shapes, from host memory; with ``--share s`` only the first s of the iterations are run, and the
 whole is estimated from a quadratic fitted to their times. `fit` is `S3VMClassifier` at its defaults, beside the CPU.
 """
@@ -54,8 +54,8 @@ def case(n, d, n_blocks, K=1):
 
 def angles(X, features, n_blocks):
     """``2 pi X W'`` of the first blocks in float64."""
-    W = torch.cat([W.high[: W.n].double() + W.low[: W.n] for _, W, _ in features._frequencies.groups(0, n_blocks)])
-    return 2 * np.pi * (X.double() @ W[:, : X.shape[1]].T)
+    W = torch.cat([W.whole(X.shape[1]).double() for _, W, _ in features._frequencies.groups(0, n_blocks)])
+    return 2 * np.pi * (X.double() @ W.T)
 
 
 def exact(X, A, G, features, n_blocks):
@@ -107,20 +107,18 @@ def chunked(chunk, X, W, C, S):
 def rates():
     x = torch.empty(1 << 30, dtype=torch.uint8, device=CUDA)
     y = torch.empty_like(x)
-    a = torch.randn(8192, 8192, device=CUDA)
-    torch.backends.cuda.matmul.allow_tf32 = True
+    a = torch.randn(8192, 8192, device=CUDA).half()
     ceilings = {
         "copy TB/s": 2 * x.numel() / seconds(y.copy_, x) / 1e12,
-        "tf32 TFLOP/s": 2 * 8192**3 / seconds(torch.matmul, a, a) / 1e12,
+        "float16 TFLOP/s": 2 * 8192**3 / seconds(torch.matmul, a, a) / 1e12,
     }
-    torch.backends.cuda.matmul.allow_tf32 = False
     print(ceilings, flush=True)
     compiled = torch.compile(one_chunk)
     table = []
     for d in (8, 18, 28, 300, 784):
         n_blocks = 8192 if d < 300 else 512
         features = Gpu(FLOAT32, 16 << 30).features(RBF(0.5 / d), 3, M, d)
-        quick = Gpu(FLOAT32, 16 << 30, precision="tf32").features(RBF(0.5 / d), 3, M, d)
+        quick = Gpu(FLOAT32, 16 << 30, precision="float16").features(RBF(0.5 / d), 3, M, d)
         for n in (256, 4096):
             X, A, G = case(n, d, n_blocks)
             work = n_blocks * M * n / 1e9
@@ -129,7 +127,7 @@ def rates():
             row = {"d": d, "points": n}
             row["decision"] = work / seconds(features.decision, A, X)
             row["adjoint"] = work / seconds(features.adjoint, G, X, n_blocks)
-            row["decision, tf32"] = work / seconds(quick.decision, A, X)
+            row["decision, float16"] = work / seconds(quick.decision, A, X)
             A20 = A.repeat(1, 1, 20)
             row["decision, K=20"] = work / seconds(features.decision, A20, X)
             row["torch"] = work / seconds(chunked, one_chunk, X, W, C, S)

@@ -31,7 +31,7 @@ _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch make
 _AHEAD = 32  # blocks that are drawn together, wanted or not, when they are kept
 _WORTH_PINNING = 1 << 16
 
-_Precision = Literal["tf32x3", "tf32"]
+_Precision = Literal["float32", "float16"]
 
 
 class Gpu:
@@ -45,9 +45,9 @@ class Gpu:
         Device memory for frequencies that are kept between sweeps; None is half of what is free on a GPU.
     device : str or None, default None
         ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
-    precision : "tf32x3" or "tf32", default "tf32x3"
-        Of the products inside the kernels. The former is as good as float32; the latter, a quarter faster, has errors
-        of about a thousandth.
+    precision : "float32" or "float16", default "float32"
+        Of the products inside the kernels. The former are three products of halves of float16, as good as float32; the
+        latter is one of them, with errors of about a thousandth.
     """
 
     n_threads = 1
@@ -58,10 +58,10 @@ class Gpu:
         dtype: np.dtype[Any],
         cache_bytes: int | None = None,
         device: str | None = None,
-        precision: _Precision = "tf32x3",
+        precision: _Precision = "float32",
     ) -> None:
-        if precision not in ("tf32x3", "tf32"):
-            raise ValueError(f'precision={precision!r} is not known: give "tf32x3" or "tf32"')
+        if precision not in ("float32", "float16"):
+            raise ValueError(f'precision={precision!r} is not known: give "float32" or "float16"')
         self.dtype, self.precision = dtype, precision
         self.device = torch.device(device or _best_device())
         if self.device.type == "cuda":
@@ -147,7 +147,7 @@ class _GpuFeatures:
         self._law, self._rows, self._n_dims = kernel.activation, kernel.rows(self.n_features), n_dims
         self._degree = kernel.rows_per_feature
         self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
-        self._backend, self._terms = backend, 3 if backend.precision == "tf32x3" else 1
+        self._backend, self._terms = backend, 3 if backend.precision == "float32" else 1
         self._dtype = torch.float32 if backend.dtype == np.float32 else torch.float64
         self._fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
         self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._fused)
@@ -252,7 +252,7 @@ class _GpuFeatures:
     def _features(self, x: torch.Tensor, W: Any, b: torch.Tensor) -> torch.Tensor:
         """The features of some blocks, as they are written in `s3vm.kernels`, without their amplitude."""
         if self._fused:
-            W = (W.high + W.low)[: W.n, : self._n_dims]
+            W = W.whole(self._n_dims)
         z = x @ W.T + b
         if self._law == "product":
             return z.reshape(len(z), -1, self._degree).prod(dim=2)
@@ -294,12 +294,12 @@ class _Frequencies:
         self._kernel, self._seed, self._n_features, self._n_dims = kernel, seed, n_features, n_dims
         self._rows, self._dtype, self._fused, self._device = kernel.rows(n_features), dtype, fused, backend.device
         self._random = Random(backend.device, backend.has_triton)
-        width = n_dims
+        row_bytes = dtype.itemsize * (n_dims + 1)
         if fused:
-            from s3vm.backends.gpu.kernels import tile_width
+            from s3vm.backends.gpu.kernels import row_bytes as halves_bytes
 
-            width = 2 * tile_width(n_dims) * -(-n_dims // tile_width(n_dims))
-        block_bytes = dtype.itemsize * self._rows * (width + 1)
+            row_bytes = halves_bytes(n_dims) + dtype.itemsize
+        block_bytes = self._rows * row_bytes
         self._together = max(1, _GROUP_BYTES // (8 * self._rows * (n_dims + 1)))
         self._most_kept = backend.cache_bytes // block_bytes
         self._kept: tuple[torch.Tensor, ...] = ()
@@ -333,7 +333,8 @@ class _Frequencies:
             return parts[0][:n_rows], b[:n_rows]
         from s3vm.backends.gpu.kernels import SLACK, Halves
 
-        return Halves(parts[0][: n_rows + SLACK], parts[1][: n_rows + SLACK], n_rows), b[:n_rows]
+        high, low, scale = (part[: n_rows + SLACK] for part in parts)
+        return Halves(high, low, scale, n_rows), b[:n_rows]
 
     def _keep(self, stop: int) -> None:
         """Keeps the blocks before `stop`, in arrays that grow by doubling."""
@@ -362,7 +363,7 @@ class _Frequencies:
         from s3vm.backends.gpu.kernels import split
 
         halves = split(W)
-        return halves.high, halves.low, torch.nn.functional.pad(b, (0, len(halves.high) - n_rows))
+        return *halves.tensors, torch.nn.functional.pad(b, (0, len(halves.high) - n_rows))
 
 
 def _as(result: torch.Tensor, X: Any) -> Any:

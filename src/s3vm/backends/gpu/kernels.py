@@ -1,9 +1,10 @@
 """The Triton kernels: random numbers, and products with features that never reach memory.
 
 Frequencies are in turns, so a phase is reduced to half a turn by one rounding, where the hardware's sine and cosine are
-good to 1e-7. A float32 number is the sum of two that the matrix units can hold, `split` once and for all; three of the
-four products of the parts are as good as float32. Sums are cut between programs by a rule that depends on shapes only,
-and their parts are added in order: no atomics, so results are the same to the last bit from run to run.
+good to 1e-7. A row of float32 numbers, scaled by a power of two, is the sum of two rows of float16, `split` once and
+for all; three of the four products of the parts are as good as float32, at twice the rate of tf32. Sums are cut between
+programs by a rule that depends on shapes only, and their parts are added in order: no atomics, so results are the same
+to the last bit from run to run.
 """
 
 from typing import NamedTuple
@@ -15,20 +16,29 @@ import triton.language as tl
 __all__ = ["Halves", "adjoint", "decision", "normals", "split", "words"]
 
 SLACK = 256  # rows of zeros below every operand, so that whole tiles can be read
-_PROGRAMS = 2112  # among which a sum is cut: enough for the largest devices, and the same on all of them
 _INTERPRETED = bool(getattr(triton.knobs.runtime, "interpret", False)) if hasattr(triton, "knobs") else False
 
 
 class Halves(NamedTuple):
-    """A matrix as ``high + low``, filled up with zeros to whole tiles; `n` of its rows count."""
+    """A matrix as ``(high + low) * scale[:, None]``, filled up with zeros to whole tiles; `n` of its rows count."""
 
     high: torch.Tensor
     low: torch.Tensor
+    scale: torch.Tensor
     n: int
 
     def __getitem__(self, rows: slice) -> "Halves":  # type: ignore[override]
         start, stop, _ = rows.indices(self.n)
-        return Halves(self.high[start:], self.low[start:], stop - start)
+        return Halves(self.high[start:], self.low[start:], self.scale[start:], stop - start)
+
+    def whole(self, d: int) -> torch.Tensor:
+        """The first d columns of the matrix that was split."""
+        high, low = self.high[: self.n, :d].float(), self.low[: self.n, :d].float()
+        return (high + low) * self.scale[: self.n, None]
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.high, self.low, self.scale
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,15 +88,25 @@ def _box_muller(u, v):
 
 
 @triton.jit(do_not_specialize=["n", "d"])
-def _split(A, high, low, n, d, N: tl.constexpr, D: tl.constexpr):
-    """Rows of A as the nearest number of 11 bits, and what is left, filled up with zeros."""
+def _split(A, high, low, scale, n, d, N: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
+    """Rows of A over a power of two as the nearest float16, and what is left, filled up with zeros."""
     i = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
-    k = tl.program_id(1) * D + tl.arange(0, D)
-    x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0)
-    rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    to = i[:, None] * (tl.num_programs(1) * D) + k[None, :]
-    tl.store(high + to, rounded)
-    tl.store(low + to, x - rounded)
+    largest = tl.zeros([N], tl.float32)
+    for part in range(PARTS):
+        k = part * D + tl.arange(0, D)
+        x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0)
+        largest = tl.maximum(largest, tl.max(tl.abs(x), axis=1))
+    # The largest number of a row becomes one between 2^13 and 2^14, far from both ends of what float16 can hold.
+    shift = 140 - tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, 14)
+    up = ((127 + shift) << 23).to(tl.float32, bitcast=True)
+    tl.store(scale + i, ((127 - shift) << 23).to(tl.float32, bitcast=True))
+    for part in range(PARTS):
+        k = part * D + tl.arange(0, D)
+        x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0) * up[:, None]
+        rounded = x.to(tl.float16)
+        to = i[:, None] * (D * PARTS) + k[None, :]
+        tl.store(high + to, rounded)
+        tl.store(low + to, (x - rounded.to(tl.float32)).to(tl.float16))
 
 
 @triton.jit
@@ -123,9 +143,9 @@ def _sin(angle, FAST: tl.constexpr):
 def _times(ah, al, bh, bl, p, TERMS: tl.constexpr):
     """``p + a b'``, small products first."""
     if TERMS == 3:
-        p = tl.dot(al, tl.trans(bh), p, input_precision="tf32")
-        p = tl.dot(ah, tl.trans(bl), p, input_precision="tf32")
-    return tl.dot(ah, tl.trans(bh), p, input_precision="tf32")
+        p = tl.dot(al, tl.trans(bh), p)
+        p = tl.dot(ah, tl.trans(bl), p)
+    return tl.dot(ah, tl.trans(bh), p)
 
 
 @triton.jit
@@ -154,7 +174,7 @@ def _angles(
 
 @triton.jit(do_not_specialize=["n", "n_rows", "each"])
 def _decision(
-    Xh, Xl, Wh, Wl, b, C, S, out, n, n_rows, each,
+    Xh, Xl, Xs, Wh, Wl, Ws, b, C, S, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
     TERMS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -165,20 +185,27 @@ def _decision(
     end = tl.minimum(start + each, n_rows)
     at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, N)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
     xh, xl = tl.load(Xh + at), tl.load(Xl + at)
-    if K == 1:
+    scale = tl.load(Xs + i)[:, None]
+    if K == 1 and PARTS == 1:
         total = tl.zeros([N, M], tl.float32)
+    elif K == 1:  # whose tiles are large: there is no room for another
+        total = tl.zeros([N], tl.float32)
     else:
         total = tl.zeros([N, K], tl.float32)
     for m in range(start, end, M):
         r = m + tl.arange(0, M)
-        p = _angles(xh, xl, Xh, Xl, Wh, Wl, first, m, N, M, D, PARTS, TERMS)
+        p = _angles(xh, xl, Xh, Xl, Wh, Wl, first, m, N, M, D, PARTS, TERMS) * scale * tl.load(Ws + r)[None, :]
         if not PAIRS:
             p += tl.load(b + r, r < end, 0.0)[None, :]
         p = _reduced(p, FAST)
         if K == 1:
-            total += _cos(p, FAST) * tl.load(C + r, r < end, 0.0)[None, :]
+            terms = _cos(p, FAST) * tl.load(C + r, r < end, 0.0)[None, :]
             if PAIRS:
-                total += _sin(p, FAST) * tl.load(S + r, r < end, 0.0)[None, :]
+                terms += _sin(p, FAST) * tl.load(S + r, r < end, 0.0)[None, :]
+            if PARTS == 1:
+                total += terms
+            else:
+                total += tl.sum(terms, axis=1)
         else:
             to = r[:, None].to(tl.int64) * K + tl.arange(0, K)[None, :]
             inside = (r < end)[:, None]
@@ -186,15 +213,17 @@ def _decision(
             if PAIRS:
                 total = tl.dot(_sin(p, FAST), tl.load(S + to, inside, 0.0), total, input_precision="tf32x3")
     to = out + (tl.program_id(1).to(tl.int64) * n + i) * K
-    if K == 1:
+    if K == 1 and PARTS == 1:
         tl.store(to, tl.sum(total, axis=1), i < n)
+    elif K == 1:
+        tl.store(to, total, i < n)
     else:
         tl.store(to[:, None] + tl.arange(0, K)[None, :], total, (i < n)[:, None])
 
 
 @triton.jit(do_not_specialize=["n", "n_rows", "each"])
 def _adjoint(
-    Xh, Xl, Wh, Wl, b, G, out, n, n_rows, each,
+    Xh, Xl, Xs, Wh, Wl, Ws, b, G, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
     TERMS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -205,6 +234,7 @@ def _adjoint(
     end = tl.minimum(start + each, n)
     at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, M)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
     wh, wl = tl.load(Wh + at), tl.load(Wl + at)
+    scale = tl.load(Ws + r)[:, None]
     if K == 1:
         cosines, sines = tl.zeros([M], tl.float32), tl.zeros([M], tl.float32)
     else:
@@ -213,7 +243,7 @@ def _adjoint(
         offset = tl.load(b + r, r < n_rows, 0.0)
     for point in range(start, end, N):
         i = point + tl.arange(0, N)
-        p = _angles(wh, wl, Wh, Wl, Xh, Xl, first, point, M, N, D, PARTS, TERMS)
+        p = _angles(wh, wl, Wh, Wl, Xh, Xl, first, point, M, N, D, PARTS, TERMS) * scale * tl.load(Xs + i)[None, :]
         if not PAIRS:
             p += offset[:, None]
         p = _reduced(p, FAST)
@@ -264,40 +294,48 @@ def tile_width(d: int) -> int:
     return 16 if d <= 16 else 32
 
 
+def row_bytes(d: int) -> int:
+    """What a row of d numbers takes when it is split."""
+    return 4 * tile_width(d) * -(-d // tile_width(d)) + 4
+
+
 def split(A: torch.Tensor) -> Halves:
     """The two halves of a matrix, with `SLACK` rows of zeros below."""
     n, d = A.shape
     D = tile_width(d)
     parts = -(-d // D)
     n_rows = -(-n // 32) * 32 + SLACK
-    high = torch.empty((n_rows, parts * D), dtype=torch.float32, device=A.device)
-    low = torch.empty_like(high)
-    _split[(n_rows // 32, parts)](A.contiguous(), high, low, n, d, N=32, D=D)
-    return Halves(high, low, n)
+    high = torch.empty((n_rows, parts * D), dtype=torch.float16, device=A.device)
+    low, scale = torch.empty_like(high), torch.empty(n_rows, dtype=torch.float32, device=A.device)
+    _split[(n_rows // 32,)](A.contiguous(), high, low, scale, n, d, N=32, D=D, PARTS=parts)
+    return Halves(high, low, scale, n)
 
 
-def _cut(n: int, tile: int, n_programs: int) -> tuple[int, int]:
+def _cut(n: int, tile: int, n_programs: int, most: int) -> tuple[int, int]:
     """Into how many parts a sum of n terms is cut, and how long each is; by shapes only."""
     n_tiles = -(-n // tile)
-    each = tile * -(-n_tiles // max(1, min(n_tiles, _PROGRAMS // max(1, n_programs))))
+    each = tile * -(-n_tiles // max(1, min(n_tiles, most // max(1, n_programs))))
     return -(-n // each), each
 
 
-def _tile(parts: int, K: int, transposed: bool) -> dict[str, int]:
-    """What was fastest on an H200: points, frequency rows, warps and stages."""
+def _tile(parts: int, K: int, transposed: bool) -> tuple[dict[str, int], int]:
+    """What was fastest on an H200: points, frequency rows, warps and stages; and among how many programs a sum is cut,
+    enough for the largest devices, and the same on all of them."""
+    most = 2112
     if K > 1:
         N, M, warps, stages = 64, 64, 4, 2
     elif parts > 1:
-        N, M, warps, stages = 128, 64, 4, 2
+        N, M, warps, stages = (256, 128, 8, 3) if transposed else (128, 256, 8, 3)
+        most = 264
     elif transposed:
-        N, M, warps, stages = 64, 128, 8, 2
+        N, M, warps, stages = 128, 64, 4, 2
     else:
         N, M, warps, stages = 128, 32, 4, 3
-    return {"N": N, "M": M, "num_warps": warps, "num_stages": stages}
+    return {"N": N, "M": M, "num_warps": warps, "num_stages": stages}, most
 
 
 def decision(
-    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 3, **tile: int
+    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 3
 ) -> torch.Tensor:
     """``cos(2 pi (X W' + b)) C + sin(2 pi X W') S``, shape ``(n, K)``, in float64."""
     n_columns = C.shape[1]
@@ -305,32 +343,30 @@ def decision(
     C, S = _padded(C, K), None if S is None else _padded(S, K)
     D = min(32, X.high.shape[1])
     parts = X.high.shape[1] // D
-    tile = _tile(parts, K, transposed=False) | tile
+    tile, most = _tile(parts, K, transposed=False)
     n_points = -(-X.n // tile["N"])
-    n_splits, each = _cut(W.n, tile["M"], n_points)
+    n_splits, each = _cut(W.n, tile["M"], n_points, most)
     out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
     _decision[(n_points, n_splits)](
-        X.high, X.low, W.high, W.low, b, C, S if S is not None else C, out, X.n, W.n, each,
+        *X.tensors, *W.tensors, b, C, S if S is not None else C, out, X.n, W.n, each,
         PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :n_columns]
 
 
-def adjoint(
-    X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 3, **tile: int
-) -> torch.Tensor:
+def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 3) -> torch.Tensor:
     """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
     n_columns = G.shape[1]
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
     G = _padded(G, K)
     D = min(32, X.high.shape[1])
     parts = X.high.shape[1] // D
-    tile = _tile(parts, K, transposed=True) | tile
+    tile, most = _tile(parts, K, transposed=True)
     n_programs = -(-W.n // tile["M"])
-    n_splits, each = _cut(X.n, tile["N"], n_programs)
+    n_splits, each = _cut(X.n, tile["N"], n_programs, most)
     out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
     _adjoint[(n_programs, n_splits)](
-        X.high, X.low, W.high, W.low, b, G, out, X.n, W.n, each,
+        *X.tensors, *W.tensors, b, G, out, X.n, W.n, each,
         PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :, :n_columns]
