@@ -1,6 +1,7 @@
 """The GPU backend: correctness against float64, then rates of its verbs and times of whole fits.
 
-    python benchmarks/gpu.py [check] [rates] [train] [fit] [--sets higgs susy hepmass] [--share 1.0] [--json FILE]
+    python benchmarks/gpu.py [check] [rates] [train] [fit] [--dims 8 18 28 300 784] [--sets higgs susy hepmass]
+                             [--share 1.0] [--json FILE]
 
 `check` compares decision and adjoint with float64 at many shapes. `rates` times them in features times points a second,
 medians over CUDA events, beside the same sums by torch in chunks, by torch.compile, and the ceilings: a device copy, a
@@ -104,7 +105,7 @@ def chunked(chunk, X, W, C, S):
     return total
 
 
-def rates():
+def rates(dims):
     x = torch.empty(1 << 30, dtype=torch.uint8, device=CUDA)
     y = torch.empty_like(x)
     a = torch.randn(8192, 8192, device=CUDA).half()
@@ -115,8 +116,8 @@ def rates():
     print(ceilings, flush=True)
     compiled = torch.compile(one_chunk)
     table = []
-    for d in (8, 18, 28, 300, 784):
-        n_blocks = 8192 if d < 300 else 512
+    for d in dims:
+        n_blocks = 8192 if d < 300 else 2048
         features = Gpu(FLOAT32, 16 << 30).features(RBF(0.5 / d), 3, M, d)
         quick = Gpu(FLOAT32, 16 << 30, precision="float16").features(RBF(0.5 / d), 3, M, d)
         for n in (256, 4096):
@@ -216,6 +217,7 @@ def fit():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["check", "rates", "train", "fit"])
+    parser.add_argument("--dims", nargs="+", type=int, default=[8, 18, 28, 300, 784])
     parser.add_argument("--sets", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--json", default=None)
@@ -225,7 +227,7 @@ def main():
     if "check" in arguments.parts:
         found["error"] = check()
     if "rates" in arguments.parts:
-        found |= rates()
+        found |= rates(arguments.dims)
     if "train" in arguments.parts:
         found["train"] = [train(name, arguments.share) for name in arguments.sets]
     if "fit" in arguments.parts:

@@ -46,7 +46,7 @@ def test_verbs_are_the_formula(name, kernel, dtype):
     features = backend(name, dtype).features(kernel, 3, M, 5)
     phi = []
     for block in range(4, 7):
-        weights, offsets = kernel.draw(3, block, M, 5)
+        weights, offsets = kernel.frequencies(3, block, M, 5)
         z = X @ weights.T + offsets
         if kernel.activation == "pairs":
             phi.append(np.sqrt(2 / M) * np.hstack([np.cos(2 * np.pi * z), np.sin(2 * np.pi * z)]))

@@ -139,3 +139,13 @@ def test_lookup():
         kernel("gauss")
     with pytest.raises(ValueError, match="resolve"):
         _ = RBF().width
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.5), Laplacian(0.5), Matern(0.5)])
+def test_frequencies_have_eleven_bits(kernel):
+    drawn, _ = kernel.draw(0, 0, 20_000, 2)
+    W, _ = kernel.frequencies(0, 0, 20_000, 2)
+    mantissa, _ = np.frexp(W)
+    np.testing.assert_array_equal(mantissa * 2**11 % 1, 0)
+    assert np.abs(W / drawn - 1).max() <= 2.0**-11
+    np.testing.assert_array_equal(Polynomial(0.3).frequencies(0, 0, 10, 2)[0], Polynomial(0.3).draw(0, 0, 10, 2)[0])

@@ -289,7 +289,7 @@ def _classes(described: dict[str, Any]) -> Array:
 def _probes(kernel: Kernel, seed: int, n_blocks: int, n_dims: int) -> Array:
     """What the kernel gives at a few fixed places: frequencies of the first and the last block, and its formula."""
     unit, n_dims = replace(kernel, gamma=1.0), min(n_dims, 8)
-    blocks = [unit.draw(seed, block, kernel.whole(4), n_dims) for block in (0, max(n_blocks - 1, 0))]
+    blocks = [unit.frequencies(seed, block, kernel.whole(4), n_dims) for block in (0, max(n_blocks - 1, 0))]
     rows = philox.uniforms(seed, Stream.REFERENCE, 0, 4, n_dims)
     values = [*(part for block in blocks for part in block), unit.gram(rows[:2], rows[2:])]
     return np.concatenate([value.ravel() for value in values])

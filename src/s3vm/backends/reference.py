@@ -33,7 +33,7 @@ class _ReferenceFeatures(FeaturesOnHost):
         return np.concatenate([self._block(block + i, X) for i in range(n_blocks)], axis=1)
 
     def _block(self, block: int, X: Rows) -> Array:
-        weights, offsets = self._kernel.draw(self._seed, block, self.n_features, self._n_dims)
+        weights, offsets = self._kernel.frequencies(self._seed, block, self.n_features, self._n_dims)
         z = X @ weights.T.astype(self._dtype) + offsets.astype(self._dtype)
         angle = 2 * np.pi * (z - np.rint(z))
         if self._kernel.activation == "pairs":

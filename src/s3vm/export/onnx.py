@@ -145,7 +145,7 @@ def _features(graph: "_Graph", model: Model, x: str) -> Iterator[str]:
     dtype = model.coefficients.dtype
     amplitude = np.float64(kernel.amplitude / np.sqrt(block_size))
     for group in _groups(n_blocks, _GROUP // block_size):
-        drawn = [kernel.draw(model.seed, block, block_size, model.n_dims) for block in range(n_blocks)[group]]
+        drawn = [kernel.frequencies(model.seed, block, block_size, model.n_dims) for block in range(n_blocks)[group]]
         W = np.concatenate([frequencies for frequencies, _ in drawn]).astype(dtype)
         b = np.concatenate([offsets for _, offsets in drawn]).astype(dtype)
         coefficients, half = model.coefficients[group], block_size // 2

@@ -160,7 +160,7 @@ class _Frequencies:
         W = np.empty((end - start, self._rows, self._n_dims), self._kept[0].dtype)
         b = np.empty((end - start, self._rows), W.dtype)
         for i in range(end - start):
-            W[i], b[i] = self._kernel.draw(self._seed, start + i, self._n_features, self._n_dims, draws)
+            W[i], b[i] = self._kernel.frequencies(self._seed, start + i, self._n_features, self._n_dims, draws)
         return W, b
 
 

@@ -46,8 +46,8 @@ class Gpu:
     device : str or None, default None
         ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
     precision : "float32" or "float16", default "float32"
-        Of the products inside the kernels. The former are three products of halves of float16, as good as float32; the
-        latter is one of them, with errors of about a thousandth.
+        Of the products inside the kernels. The former are two of float16, together as good as float32; the latter is
+        one of them, with errors of about a thousandth.
     """
 
     n_threads = 1
@@ -147,7 +147,7 @@ class _GpuFeatures:
         self._law, self._rows, self._n_dims = kernel.activation, kernel.rows(self.n_features), n_dims
         self._degree = kernel.rows_per_feature
         self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
-        self._backend, self._terms = backend, 3 if backend.precision == "float32" else 1
+        self._backend, self._terms = backend, 2 if backend.precision == "float32" else 1
         self._dtype = torch.float32 if backend.dtype == np.float32 else torch.float64
         self._fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
         self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._fused)
@@ -296,9 +296,9 @@ class _Frequencies:
         self._random = Random(backend.device, backend.has_triton)
         row_bytes = dtype.itemsize * (n_dims + 1)
         if fused:
-            from s3vm.backends.gpu.kernels import row_bytes as halves_bytes
+            from s3vm.backends.gpu.kernels import short_bytes
 
-            row_bytes = halves_bytes(n_dims) + dtype.itemsize
+            row_bytes = short_bytes(n_dims) + dtype.itemsize
         block_bytes = self._rows * row_bytes
         self._together = max(1, _GROUP_BYTES // (8 * self._rows * (n_dims + 1)))
         self._most_kept = backend.cache_bytes // block_bytes
@@ -333,8 +333,8 @@ class _Frequencies:
             return parts[0][:n_rows], b[:n_rows]
         from s3vm.backends.gpu.kernels import SLACK, Halves
 
-        high, low, scale = (part[: n_rows + SLACK] for part in parts)
-        return Halves(high, low, scale, n_rows), b[:n_rows]
+        high, scale = (part[: n_rows + SLACK] for part in parts)
+        return Halves(high, scale, None, n_rows), b[:n_rows]
 
     def _keep(self, stop: int) -> None:
         """Keeps the blocks before `stop`, in arrays that grow by doubling."""
@@ -353,7 +353,7 @@ class _Frequencies:
 
     def _drawn(self, blocks: range) -> tuple[torch.Tensor, ...]:
         law: Any = self._kernel
-        W, b = law.draw(self._seed, blocks, self._n_features, self._n_dims, self._random)
+        W, b = law.frequencies(self._seed, blocks, self._n_features, self._n_dims, self._random)
         n_rows = len(blocks) * self._rows
         if not isinstance(b, torch.Tensor):  # there are no offsets
             b = torch.zeros(n_rows)
@@ -362,8 +362,8 @@ class _Frequencies:
             return W, b
         from s3vm.backends.gpu.kernels import split
 
-        halves = split(W)
-        return *halves.tensors, torch.nn.functional.pad(b, (0, len(halves.high) - n_rows))
+        short = split(W, short=True)
+        return short.high, short.scale, torch.nn.functional.pad(b, (0, len(short.high) - n_rows))
 
 
 def _as(result: torch.Tensor, X: Any) -> Any:

@@ -2,9 +2,9 @@
 
 Frequencies are in turns, so a phase is reduced to half a turn by one rounding, where the hardware's sine and cosine are
 good to 1e-7. A row of float32 numbers, scaled by a power of two, is the sum of two rows of float16, `split` once and
-for all; three of the four products of the parts are as good as float32, at twice the rate of tf32. Sums are cut between
-programs by a rule that depends on shapes only, and their parts are added in order: no atomics, so results are the same
-to the last bit from run to run.
+for all; frequencies are short enough to be one row (`Kernel.frequencies`). Two products of such rows are as good as one
+of float32, at many times its rate. Sums are cut between programs by a rule that depends on shapes only, and their parts
+are added in order: no atomics, so results are the same to the last bit from run to run.
 """
 
 from typing import NamedTuple
@@ -20,25 +20,25 @@ _INTERPRETED = bool(getattr(triton.knobs.runtime, "interpret", False)) if hasatt
 
 
 class Halves(NamedTuple):
-    """A matrix as ``(high + low) * scale[:, None]``, filled up with zeros to whole tiles; `n` of its rows count."""
+    """A matrix as ``(high + low) * scale[:, None]``, filled up with zeros to whole tiles; `n` of its rows count.
+
+    What is `low` is none where `high` is enough.
+    """
 
     high: torch.Tensor
-    low: torch.Tensor
     scale: torch.Tensor
+    low: torch.Tensor | None
     n: int
 
     def __getitem__(self, rows: slice) -> "Halves":  # type: ignore[override]
         start, stop, _ = rows.indices(self.n)
-        return Halves(self.high[start:], self.low[start:], self.scale[start:], stop - start)
+        low = None if self.low is None else self.low[start:]
+        return Halves(self.high[start:], self.scale[start:], low, stop - start)
 
     def whole(self, d: int) -> torch.Tensor:
         """The first d columns of the matrix that was split."""
-        high, low = self.high[: self.n, :d].float(), self.low[: self.n, :d].float()
-        return (high + low) * self.scale[: self.n, None]
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.high, self.low, self.scale
+        both = self.high.float() if self.low is None else self.high.float() + self.low.float()
+        return both[: self.n, :d] * self.scale[: self.n, None]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -87,26 +87,28 @@ def _box_muller(u, v):
     return radius * tl.cos(angle), radius * tl.sin(angle)
 
 
-@triton.jit(do_not_specialize=["n", "d"])
-def _split(A, high, low, scale, n, d, N: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
+@triton.jit(do_not_specialize=["n", "d", "n_rows", "width"])
+def _split(A, high, low, scale, n, d, n_rows, width, N: tl.constexpr, D: tl.constexpr, LOW: tl.constexpr):
     """Rows of A over a power of two as the nearest float16, and what is left, filled up with zeros."""
     i = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     largest = tl.zeros([N], tl.float32)
-    for part in range(PARTS):
-        k = part * D + tl.arange(0, D)
+    for start in range(0, width, D):
+        k = start + tl.arange(0, D)
         x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0)
         largest = tl.maximum(largest, tl.max(tl.abs(x), axis=1))
     # The largest number of a row becomes one between 2^13 and 2^14, far from both ends of what float16 can hold.
     shift = 140 - tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, 14)
     up = ((127 + shift) << 23).to(tl.float32, bitcast=True)
-    tl.store(scale + i, ((127 - shift) << 23).to(tl.float32, bitcast=True))
-    for part in range(PARTS):
-        k = part * D + tl.arange(0, D)
+    tl.store(scale + i, ((127 - shift) << 23).to(tl.float32, bitcast=True), i < n_rows)
+    for start in range(0, width, D):
+        k = start + tl.arange(0, D)
         x = tl.load(A + i[:, None] * d + k[None, :], (i[:, None] < n) & (k[None, :] < d), 0.0) * up[:, None]
         rounded = x.to(tl.float16)
-        to = i[:, None] * (D * PARTS) + k[None, :]
-        tl.store(high + to, rounded)
-        tl.store(low + to, (x - rounded.to(tl.float32)).to(tl.float16))
+        to = i[:, None] * width + k[None, :]
+        inside = (i[:, None] < n_rows) & (k[None, :] < width)
+        tl.store(high + to, rounded, inside)
+        if LOW:
+            tl.store(low + to, (x - rounded.to(tl.float32)).to(tl.float16), inside)
 
 
 @triton.jit
@@ -140,41 +142,39 @@ def _sin(angle, FAST: tl.constexpr):
 
 
 @triton.jit
-def _times(ah, al, bh, bl, p, TERMS: tl.constexpr):
-    """``p + a b'``, small products first."""
-    if TERMS == 3:
-        p = tl.dot(al, tl.trans(bh), p)
-        p = tl.dot(ah, tl.trans(bl), p)
-    return tl.dot(ah, tl.trans(bh), p)
+def _times(xh, xl, w, p, TRANSPOSED: tl.constexpr, TERMS: tl.constexpr):
+    """``p + x w'``, or ``p + w x'``; the small product first."""
+    if TRANSPOSED:
+        if TERMS == 2:
+            p = tl.dot(w, tl.trans(xl), p)
+        return tl.dot(w, tl.trans(xh), p)
+    else:
+        if TERMS == 2:
+            p = tl.dot(xl, tl.trans(w), p)
+        return tl.dot(xh, tl.trans(w), p)
 
 
 @triton.jit
-def _angles(
-    ah, al, Ah, Al, Bh, Bl, a, b, ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
-    TERMS: tl.constexpr,
-):  # fmt: skip
-    """Products of rows from `a` on with rows from `b` on; the first tile of the former is ``ah + al``."""
-    k = tl.arange(0, D)[None, :]
-    at_a = tl.arange(0, ROWS_A)[:, None] * (D * PARTS) + k
-    at_b = tl.arange(0, ROWS_B)[:, None] * (D * PARTS) + k
+def _tile_at(row, ROWS: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
+    """Where the first D columns of rows from `row` on are."""
     width = tl.full([], D * PARTS, tl.int64)  # beyond 2^31 entries
-    from_a, from_b = width * a, width * b
-    p = tl.zeros([ROWS_A, ROWS_B], tl.float32)
-    if PARTS == 1:
-        return _times(ah, al, tl.load(Bh + from_b + at_b), tl.load(Bl + from_b + at_b), p, TERMS)
-    else:
-        for part in range(PARTS):
-            fa, fb = from_a + part * D, from_b + part * D
-            p = _times(
-                tl.load(Ah + fa + at_a), tl.load(Al + fa + at_a), tl.load(Bh + fb + at_b), tl.load(Bl + fb + at_b), p,
-                TERMS,
-            )  # fmt: skip
-        return p
+    return width * row + tl.arange(0, ROWS)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
+
+
+@triton.jit
+def _wide(
+    Xh, Xl, W, at_x, at_w, p, TRANSPOSED: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr, TERMS: tl.constexpr
+):
+    """`_times` over all columns."""
+    for part in range(PARTS):
+        xh, xl = tl.load(Xh + at_x + part * D), tl.load(Xl + at_x + part * D)
+        p = _times(xh, xl, tl.load(W + at_w + part * D), p, TRANSPOSED, TERMS)
+    return p
 
 
 @triton.jit(do_not_specialize=["n", "n_rows", "each"])
 def _decision(
-    Xh, Xl, Xs, Wh, Wl, Ws, b, C, S, out, n, n_rows, each,
+    Xh, Xl, Xs, W, Ws, b, C, S, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
     TERMS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -183,8 +183,8 @@ def _decision(
     i = first + tl.arange(0, N)
     start = tl.program_id(1) * each
     end = tl.minimum(start + each, n_rows)
-    at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, N)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
-    xh, xl = tl.load(Xh + at), tl.load(Xl + at)
+    at_x = _tile_at(first, N, D, PARTS)
+    xh, xl = tl.load(Xh + at_x), tl.load(Xl + at_x)
     scale = tl.load(Xs + i)[:, None]
     if K == 1 and PARTS == 1:
         total = tl.zeros([N, M], tl.float32)
@@ -194,7 +194,13 @@ def _decision(
         total = tl.zeros([N, K], tl.float32)
     for m in range(start, end, M):
         r = m + tl.arange(0, M)
-        p = _angles(xh, xl, Xh, Xl, Wh, Wl, first, m, N, M, D, PARTS, TERMS) * scale * tl.load(Ws + r)[None, :]
+        at_w = _tile_at(m, M, D, PARTS)
+        p = tl.zeros([N, M], tl.float32)
+        if PARTS == 1:
+            p = _times(xh, xl, tl.load(W + at_w), p, False, TERMS)
+        else:
+            p = _wide(Xh, Xl, W, at_x, at_w, p, False, D, PARTS, TERMS)
+        p = p * scale * tl.load(Ws + r)[None, :]
         if not PAIRS:
             p += tl.load(b + r, r < end, 0.0)[None, :]
         p = _reduced(p, FAST)
@@ -223,7 +229,7 @@ def _decision(
 
 @triton.jit(do_not_specialize=["n", "n_rows", "each"])
 def _adjoint(
-    Xh, Xl, Xs, Wh, Wl, Ws, b, G, out, n, n_rows, each,
+    Xh, Xl, Xs, W, Ws, b, G, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
     TERMS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -232,8 +238,8 @@ def _adjoint(
     r = first + tl.arange(0, M)
     start = tl.program_id(1) * each
     end = tl.minimum(start + each, n)
-    at = first.to(tl.int64) * (D * PARTS) + tl.arange(0, M)[:, None] * (D * PARTS) + tl.arange(0, D)[None, :]
-    wh, wl = tl.load(Wh + at), tl.load(Wl + at)
+    at_w = _tile_at(first, M, D, PARTS)
+    w = tl.load(W + at_w)
     scale = tl.load(Ws + r)[:, None]
     if K == 1:
         cosines, sines = tl.zeros([M], tl.float32), tl.zeros([M], tl.float32)
@@ -243,7 +249,13 @@ def _adjoint(
         offset = tl.load(b + r, r < n_rows, 0.0)
     for point in range(start, end, N):
         i = point + tl.arange(0, N)
-        p = _angles(wh, wl, Wh, Wl, Xh, Xl, first, point, M, N, D, PARTS, TERMS) * scale * tl.load(Xs + i)[None, :]
+        at_x = _tile_at(point, N, D, PARTS)
+        p = tl.zeros([M, N], tl.float32)
+        if PARTS == 1:
+            p = _times(tl.load(Xh + at_x), tl.load(Xl + at_x), w, p, True, TERMS)
+        else:
+            p = _wide(Xh, Xl, W, at_x, at_w, p, True, D, PARTS, TERMS)
+        p = p * scale * tl.load(Xs + i)[None, :]
         if not PAIRS:
             p += offset[:, None]
         p = _reduced(p, FAST)
@@ -294,21 +306,23 @@ def tile_width(d: int) -> int:
     return 16 if d <= 16 else 32
 
 
-def row_bytes(d: int) -> int:
-    """What a row of d numbers takes when it is split."""
-    return 4 * tile_width(d) * -(-d // tile_width(d)) + 4
+def short_bytes(d: int) -> int:
+    """What a row of d short numbers takes when it is split."""
+    return 2 * tile_width(d) * -(-d // tile_width(d)) + 4
 
 
-def split(A: torch.Tensor) -> Halves:
-    """The two halves of a matrix, with `SLACK` rows of zeros below."""
+def split(A: torch.Tensor, short: bool = False) -> Halves:
+    """The halves of a matrix, one where its numbers are `short`, with `SLACK` rows of zeros below."""
     n, d = A.shape
-    D = tile_width(d)
-    parts = -(-d // D)
-    n_rows = -(-n // 32) * 32 + SLACK
-    high = torch.empty((n_rows, parts * D), dtype=torch.float16, device=A.device)
-    low, scale = torch.empty_like(high), torch.empty(n_rows, dtype=torch.float32, device=A.device)
-    _split[(n_rows // 32,)](A.contiguous(), high, low, scale, n, d, N=32, D=D, PARTS=parts)
-    return Halves(high, low, scale, n)
+    width = tile_width(d) * -(-d // tile_width(d))
+    n_rows = n + SLACK
+    high = torch.empty((n_rows, width), dtype=torch.float16, device=A.device)
+    low = None if short else torch.empty_like(high)
+    scale = torch.empty(n_rows, dtype=torch.float32, device=A.device)
+    D = min(1024, triton.next_power_of_2(width))
+    N = 2048 // D
+    _split[(-(-n_rows // N),)](A.contiguous(), high, low, scale, n, d, n_rows, width, N=N, D=D, LOW=not short)
+    return Halves(high, scale, low, n)
 
 
 def _cut(n: int, tile: int, n_programs: int, most: int) -> tuple[int, int]:
@@ -335,7 +349,7 @@ def _tile(parts: int, K: int, transposed: bool) -> tuple[dict[str, int], int]:
 
 
 def decision(
-    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 3
+    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 2
 ) -> torch.Tensor:
     """``cos(2 pi (X W' + b)) C + sin(2 pi X W') S``, shape ``(n, K)``, in float64."""
     n_columns = C.shape[1]
@@ -348,13 +362,13 @@ def decision(
     n_splits, each = _cut(W.n, tile["M"], n_points, most)
     out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
     _decision[(n_points, n_splits)](
-        *X.tensors, *W.tensors, b, C, S if S is not None else C, out, X.n, W.n, each,
+        X.high, X.low, X.scale, W.high, W.scale, b, C, S if S is not None else C, out, X.n, W.n, each,
         PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :n_columns]
 
 
-def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 3) -> torch.Tensor:
+def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 2) -> torch.Tensor:
     """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
     n_columns = G.shape[1]
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
@@ -366,7 +380,7 @@ def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool,
     n_splits, each = _cut(X.n, tile["N"], n_programs, most)
     out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
     _adjoint[(n_programs, n_splits)](
-        *X.tensors, *W.tensors, b, G, out, X.n, W.n, each,
+        X.high, X.low, X.scale, W.high, W.scale, b, G, out, X.n, W.n, each,
         PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :, :n_columns]
