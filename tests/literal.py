@@ -54,7 +54,13 @@ def frequency(kernel, seed, block, j, d):
         omega = [math.sqrt(2 * gamma) * student * normal(seed, "frequency", block, j, c) for c in range(d)]
     elif name == "laplacian":
         omega = [gamma * math.tan(math.pi * (uniform(seed, "frequency", block, j, c) - 0.5)) for c in range(d)]
-    return omega, 2 * math.pi * uniform(seed, "phase", block, j, 0)
+    return [2 * math.pi * short(w / (2 * math.pi)) for w in omega], 2 * math.pi * uniform(seed, "phase", block, j, 0)
+
+
+def short(w):
+    """The nearest number of 11 bits."""
+    mantissa, exponent = math.frexp(w)
+    return math.ldexp(round(mantissa * 2**11), exponent - 11)
 
 
 @cache

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 
 from s3vm._typing import Array, Rows
 from s3vm.backends.cpu import dense, draws, sparse
-from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT
+from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT, scales
 from s3vm.backends.host import FeaturesOnHost, OnHost
 from s3vm.kernels import Kernel
 from s3vm.sources import as_rows
@@ -49,8 +49,9 @@ class _CpuFeatures(FeaturesOnHost):
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Cpu) -> None:
         self.n_features = kernel.whole(n_features)
         self._n_dims, self._dtype, self._n_threads = n_dims, backend.dtype, backend.n_threads
-        self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
         self._law, self._degree = _LAWS[kernel.activation], kernel.rows_per_feature
+        scale = np.array(scales(self._law, self._dtype))
+        self._amplitude = scale.repeat(self.n_features // len(scale)) * kernel.amplitude / np.sqrt(self.n_features)
         self._units = self.n_features // 2 if kernel.activation == "pairs" else self.n_features
         self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend)
         self._pool: ThreadPoolExecutor | None = None
@@ -65,7 +66,7 @@ class _CpuFeatures(FeaturesOnHost):
             sparse.features(*_parts(X), W, b, result, self._law, self._degree)
         else:
             dense.features(X, W, b, result, self._law, self._degree)
-        result *= self._dtype.type(self._amplitude)
+        result *= self._amplitude.astype(self._dtype)
         return result
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
@@ -75,7 +76,8 @@ class _CpuFeatures(FeaturesOnHost):
             raise ValueError(f"blocks of {n_features} coefficients met blocks of {self.n_features} features")
         scores = np.zeros((X.shape[0], n_columns))
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=issparse(X)):
-            A = np.ascontiguousarray(coefficients[blocks] * self._amplitude, dtype=self._dtype).reshape(-1, n_columns)
+            A = np.ascontiguousarray(coefficients[blocks] * self._amplitude[:, None], dtype=self._dtype)
+            A = A.reshape(-1, n_columns)
             setting = (W, b, A, scores, self._law, self._degree, self.n_features)
             if issparse(X):
                 self._share(sparse.decision, (*_parts(X), *setting), X.shape[0], len(A))
@@ -88,7 +90,7 @@ class _CpuFeatures(FeaturesOnHost):
         if len(G) != X.shape[0]:
             raise ValueError(f"{len(G)} rows of G met {X.shape[0]} rows of X")
         result = np.zeros((n_blocks, self.n_features, G.shape[1]))
-        weights = np.ascontiguousarray(G * self._amplitude, dtype=self._dtype)
+        weights = np.ascontiguousarray(G, dtype=self._dtype)
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=False):
             setting = (W, b, weights, result[blocks].reshape(-1, G.shape[1]), self._law, self._degree, self.n_features)
             n_units = (blocks.stop - blocks.start) * self._units
@@ -96,7 +98,7 @@ class _CpuFeatures(FeaturesOnHost):
                 self._share(sparse.adjoint, (*_parts(X), *setting), n_units, X.shape[0], _LANES)
             else:
                 self._share(dense.adjoint, (X, *setting), n_units, X.shape[0], _LANES)
-        return result
+        return result * self._amplitude[:, None]
 
     def _checked(self, X: Rows) -> Rows:
         """X as the kernels, which check nothing, take it."""

@@ -11,7 +11,8 @@ PAIRS     1                2                       cos(2 pi (w.x + b)) and sin(2
 PRODUCT   degree           1                       product over the rows of (w.x + b)
 ========  ===============  ======================  =========================================================
 
-Features lie in blocks; under PAIRS a block holds its cosines first, then its sines.
+Features lie in blocks; under PAIRS a block holds its cosines first, then its sines. The kernels leave out a factor of
+each kind (`scales`), which goes into the coefficients once instead of into every feature.
 
 A tile is six rows by one vector of lanes. It serves two orientations: *points in lanes* for the decision, where the sum
 runs over features, and *features in lanes* for the adjoint, the feature matrix and sparse rows, where it runs over
@@ -22,9 +23,12 @@ Nothing here checks bounds: `s3vm.backends.cpu` hands over arrays of one dtype, 
 """
 
 import numpy as np
-from numba import njit
+from numba import from_dtype, njit
 
+from s3vm._compiled import compiled
 from s3vm.backends.cpu.lanes import (
+    COSINE,
+    SINE,
     add,
     add_wide,
     constant,
@@ -46,7 +50,7 @@ PHASE, PAIRS, PRODUCT = 0, 1, 2
 SIX = 6  # rows of a register tile: six vectors of two registers are twelve sums, enough to hide an FMA's latency
 TILE = 48  # rows whose sum stays in float32, a multiple of SIX; their features fill a third of a 32 KB L1 cache
 
-entry = njit(nogil=True, cache=True, error_model="numpy")
+entry = compiled(error_model="numpy")
 inlined = njit(forceinline=True, error_model="numpy")  # a call would pass the vectors through memory
 shared = njit(error_model="numpy")  # no vectors inside: compiled once, shared by the kernels
 
@@ -106,11 +110,13 @@ def _multiply_six(y, z):
 
 
 @inlined
-def points_tile(W, b, unit, units, degree, panel, at, d):
+def points_tile(W, b, unit, units, law, degree, panel, at, d):
     """Phases (or products) of six units at the points in the lanes."""
     last = units * degree - 1
     r = _six(unit * degree, degree, last)
-    z = _add_six(_project(W, _times(r, d), panel, at, d), _offsets(b, r))
+    z = _project(W, _times(r, d), panel, at, d)
+    if law != PAIRS:
+        z = _add_six(z, _offsets(b, r))
     for q in range(1, degree):
         r = _six(unit * degree + q, degree, last)
         z = _multiply_six(z, _add_six(_project(W, _times(r, d), panel, at, d), _offsets(b, r)))
@@ -136,16 +142,25 @@ def features_tile(X, point, last, degree, panel, d):
     return z
 
 
+def scales(law, dtype):
+    """By what the features of each kind have to be multiplied after all sums: the polynomials are monic."""
+    kind = from_dtype(dtype)
+    return {PHASE: [SINE[kind][-1]], PAIRS: [SINE[kind][-1], abs(COSINE[kind][-1])], PRODUCT: [1.0]}[law]
+
+
 @inlined
 def cosine(z):
-    """cos(2 pi z). Rounding is exact for any finite z, so a huge phase stays in [-1, 1]."""
+    """cos(2 pi z), up to its scale. Rounding is exact for any finite z, so a huge phase stays in [-1, 1]."""
     t = subtract(constant(z, 0.25), magnitude(subtract(z, nearest(z))))
     return multiply(t, sine_over_turn(multiply(t, t)))
 
 
 @inlined
 def cosine_sine(z):
-    """cos(2 pi z) and sin(2 pi z): folding to t = 1/4 - |r| makes one odd and one even polynomial of the same t**2."""
+    """cos(2 pi z) and sin(2 pi z), up to their scales.
+
+    Folding to t = 1/4 - |r| makes one odd and one even polynomial of the same t**2.
+    """
     r = subtract(z, nearest(z))
     t = subtract(constant(z, 0.25), magnitude(r))
     u = multiply(t, t)
