@@ -59,7 +59,7 @@ def decision(X, W, b, A, out, law, degree, block, start, stop):
                         add_wide(sums, g * lanes, f)
                     else:
                         for j in range(0, count, SIX):
-                            z = points_tile(Wn, bn, unit + j, units, law, degree, panel, at, d)
+                            z = points_tile(Wn, bn, unit + j, units, degree, panel, at, d)
                             store_features(phi, j * lanes, lanes, TILE * lanes, law, z)
                         for kind in range(kinds):
                             tile = kind * TILE
@@ -72,7 +72,7 @@ def _sum_of_tile(W, b, unit, count, units, law, degree, panel, at, d, weights):
     """The sum over a tile's features at one vector of points, for one column: features stay in registers."""
     f = constant(panel, 0.0)
     for j in range(0, count, SIX):
-        z = points_tile(W, b, unit + j, units, law, degree, panel, at, d)
+        z = points_tile(W, b, unit + j, units, degree, panel, at, d)
         # Six written out, not a loop: an index that varies would send the tile through memory.
         if law == PAIRS:
             f = _plus_pair(f, weights, j, z[0])

@@ -29,7 +29,6 @@ from s3vm._compiled import compiled
 from s3vm.backends.cpu.lanes import (
     COSINE,
     SINE,
-    add,
     add_wide,
     constant,
     cosine_of_turn,
@@ -56,13 +55,13 @@ shared = njit(error_model="numpy")  # no vectors inside: compiled once, shared b
 
 
 @inlined
-def _project(rows, o, panel, at, d):
-    """sum over c of rows[o_k + c] * panel[at + c * lanes], for six k: the inner loop of everything.
+def _project(rows, o, panel, at, d, z):
+    """z + sum over c of rows[o_k + c] * panel[at + c * lanes], for six k: the inner loop of everything.
 
     Straight code from here to the cosine, on purpose: a branch where vectors meet again sends them through memory.
     """
     lanes = lane_count(panel)
-    z0 = z1 = z2 = z3 = z4 = z5 = constant(panel, 0.0)
+    z0, z1, z2, z3, z4, z5 = z
     for c in range(d):
         x = load(panel, at + c * lanes)
         z0 = fma(spread(rows, o[0] + c), x, z0)
@@ -72,11 +71,6 @@ def _project(rows, o, panel, at, d):
         z4 = fma(spread(rows, o[4] + c), x, z4)
         z5 = fma(spread(rows, o[5] + c), x, z5)
     return z0, z1, z2, z3, z4, z5
-
-
-@inlined
-def _add_six(y, z):
-    return add(y[0], z[0]), add(y[1], z[1]), add(y[2], z[2]), add(y[3], z[3]), add(y[4], z[4]), add(y[5], z[5])
 
 
 @inlined
@@ -110,16 +104,14 @@ def _multiply_six(y, z):
 
 
 @inlined
-def points_tile(W, b, unit, units, law, degree, panel, at, d):
+def points_tile(W, b, unit, units, degree, panel, at, d):
     """Phases (or products) of six units at the points in the lanes."""
     last = units * degree - 1
     r = _six(unit * degree, degree, last)
-    z = _project(W, _times(r, d), panel, at, d)
-    if law != PAIRS:
-        z = _add_six(z, _offsets(b, r))
+    z = _project(W, _times(r, d), panel, at, d, _offsets(b, r))
     for q in range(1, degree):
         r = _six(unit * degree + q, degree, last)
-        z = _multiply_six(z, _add_six(_project(W, _times(r, d), panel, at, d), _offsets(b, r)))
+        z = _multiply_six(z, _project(W, _times(r, d), panel, at, d, _offsets(b, r)))
     return z
 
 
@@ -134,11 +126,11 @@ def features_tile(X, point, last, degree, panel, d):
     lanes = lane_count(panel)
     o = _times(_six(point, 1, last), d)
     s = load(panel, d * lanes)
-    z = _add_six(_project(X, o, panel, 0, d), (s, s, s, s, s, s))
+    z = _project(X, o, panel, 0, d, (s, s, s, s, s, s))
     for q in range(1, degree):
         at = q * (d + 1) * lanes
         s = load(panel, at + d * lanes)
-        z = _multiply_six(z, _add_six(_project(X, o, panel, at, d), (s, s, s, s, s, s)))
+        z = _multiply_six(z, _project(X, o, panel, at, d, (s, s, s, s, s, s)))
     return z
 
 
