@@ -8,7 +8,7 @@ rounds otherwise), saved, loaded, and asked for predictions. `incremental` forge
 fault:
 
 - the two differ in a single bit, or a loaded model in a single prediction;
-- `incremental`, every 200 batches, puts fewer than 97 % of the test rows into the class that a new fit of the same rows
+- `incremental`, every 200 batches, puts fewer than 95 % of the test rows into the class that a new fit of the same rows
   does (the objective is not convex: the path may be in another minimum, but not adrift);
 - after a fifth of the time to warm up, the peak of the memory in the second half is above that in the first by more
   than 8 MB, or there are more threads or open files;
@@ -39,7 +39,7 @@ import numpy as np
 from s3vm import FRS, TSG, S3VMClassifier, load, training
 
 D, ROWS, BETWEEN, BETWEEN_FITS = 10, 500, 20, 200
-WARM_UP, GROWTH_MB, WORSE, AGREE = 0.2, 8.0, 0.01, 0.97
+WARM_UP, GROWTH_MB, WORSE, AGREE = 0.2, 8.0, 0.01, 0.95
 SETTINGS: dict[str, Any] = {"C": 1.0, "gamma": 0.05, "unlabeled_weight": 1.0, "random_state": 0}
 STREAMS = {
     "tsg": lambda: S3VMClassifier(TSG(n_features=128, max_features=1024, n_reference=500, max_iter=200), **SETTINGS),
