@@ -21,8 +21,8 @@ from sklearn.datasets import make_moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import s3vm
-from effort import cases
-from s3vm import FRS, TSG, BatchSource, S3VMClassifier
+from effort import LONG, cases
+from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier
 from s3vm._blas import one_blas_thread
 from s3vm._compiled import compiled
 from s3vm.export import compress
@@ -33,13 +33,20 @@ PATIENCE = 240  # seconds until a process counts as hung
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
 
-X, Y = make_moons(240, noise=0.1, random_state=0)
-SOME = np.where(np.arange(240) < 30, Y, -1)
-SMALL = {"tsg": TSG(max_iter=15, n_features=64), "frs": FRS(max_iter=15, n_features=64)}
+X, Y = make_moons(160, noise=0.1, random_state=0)
+SOME = np.where(np.arange(160) < 30, Y, -1)
+SMALL = {
+    "tsg": TSG(max_iter=15, n_features=64),
+    "frs": FRS(max_iter=15, n_features=64),
+    "bgs": BGS(max_iter=15, batch_size=8, look_ahead=2),
+    "newton": Newton(rounds=3),
+}
 
 
 def make(name="tsg", **settings):
-    return S3VMClassifier(SMALL.get(name, name), **{"random_state": 0, "gamma": 1.0, **settings})
+    return S3VMClassifier(
+        SMALL.get(name, name), **{"random_state": 0, "gamma": 1.0, "unlabeled_weight": 1.0, **settings}
+    )
 
 
 def answers(clf, rows=X):
@@ -79,7 +86,7 @@ def apart(code, *arguments, **environment):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("name", ["tsg", "frs"])
 def test_eight_threads_predict_with_one_model(name, n_jobs):
-    clf = make(name, n_jobs=n_jobs, unlabeled_weight=1.0).fit(X, SOME)
+    clf = make(name, n_jobs=n_jobs).fit(X, SOME)
     expected = answers(clf)
 
     def often():
@@ -108,7 +115,7 @@ def test_fits_read_one_source_at_the_same_time():
 
     def fit(seed):
         solver = TSG(max_iter=40, batch_size=64, n_features=64)
-        clf = make(solver, random_state=seed, unlabeled_weight=1.0)
+        clf = make(solver, random_state=seed)
         return answers(clf.fit(X[:30], Y[:30], unlabeled=source))
 
     expected = [fit(seed) for seed in (1, 2, 1)]
@@ -119,7 +126,7 @@ def test_fits_read_one_source_at_the_same_time():
 
 def test_predictions_during_partial_fit_are_of_one_model(tmp_path):
     """A call answers from the model before a partial_fit or from the one after it, and so does a saved file."""
-    clf = make(probability=True, unlabeled_weight=1.0).partial_fit(X, SOME)
+    clf = make().partial_fit(X, SOME)
     known, stop = {digest(clf)}, threading.Event()
 
     def watch(number):
@@ -180,7 +187,7 @@ def test_the_blas_has_its_threads_back():
     """After fits, predictions and a compression at the same time, and in a child that was forked meanwhile."""
     with threadpool_limits(limits=2, user_api="blas"):
         before = blas_threads()
-        clf = make("frs", unlabeled_weight=1.0).fit(X, SOME)
+        clf = make("frs").fit(X, SOME)
 
         def predict():
             for _ in range(20):
@@ -191,13 +198,11 @@ def test_the_blas_has_its_threads_back():
 
 
 @LINUX
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_no_more_threads_than_asked_for(n_jobs):
+def test_no_more_threads_than_asked_for():
     code = """
     from sklearn.datasets import make_classification
-    X, Y = make_classification(600, 40, n_informative=10, n_classes=3, random_state=0)
-    SOME = np.where(np.arange(600) < 200, Y, -1)
-    n_jobs = int(sys.argv[2])
+    X, Y = make_classification(400, 40, n_informative=10, random_state=0)  # so many columns that no tree is used
+    SOME = np.where(np.arange(400) < 100, Y, -1)
     np.ones((300, 300)) @ np.ones((300, 300))
     stop, most = threading.Event(), 0
     def watch():
@@ -206,20 +211,20 @@ def test_no_more_threads_than_asked_for(n_jobs):
             most = max(most, len(os.listdir("/proc/self/task")))
     watcher = threading.Thread(target=watch)
     watcher.start()
-    before, found = len(os.listdir("/proc/self/task")), {}
-    for name in SOLVERS:
-        most = 0
-        clf = make(name, gamma="scale", n_jobs=n_jobs).fit(X, SOME)
-        clf.predict(np.repeat(X, 10, axis=0))
-        found[name] = most - before
+    before, found = len(os.listdir("/proc/self/task")), []
+    for n_jobs in (1, 2):
+        for name in SOLVERS:
+            most = 0
+            clf = make(name, gamma="scale", n_jobs=n_jobs).fit(X, SOME)
+            clf.predict(np.repeat(X, 10, axis=0))
+            found.append([n_jobs, name, most - before])
     stop.set()
     watcher.join()
     print(json.dumps(found))
     """
-    found = apart(code, n_jobs)
     # One that has been told to end may still be there when the next one begins.
-    most = 0 if n_jobs == 1 else 2 * n_jobs
-    assert {name: count for name, count in found.items() if count > most} == {}
+    allowed = {1: 0, 2: 4}
+    assert [(n_jobs, name, extra) for n_jobs, name, extra in apart(code) if extra > allowed[n_jobs]] == []
 
 
 def test_a_search_of_two_around_two():
@@ -287,7 +292,7 @@ def test_forks():
         found[name] = forked(lambda: same(answers(clf), wanted) and refit(name))
     found["openmp"] = [same([boosted()], [trees]), forked(lambda: same(answers(clf), wanted))]
 
-    clf = make("frs", n_jobs=2, unlabeled_weight=1.0).fit(X, SOME)
+    clf = make("frs", n_jobs=2).fit(X, SOME)
     wanted, before, stop = answers(clf), blas_threads(), threading.Event()
 
     def work(job):
@@ -301,7 +306,7 @@ def test_forks():
 
     def child():
         return same(answers(clf), wanted) and blas_threads() == before and same(
-            answers(make("frs", unlabeled_weight=1.0).fit(X, SOME)), wanted
+            answers(make("frs").fit(X, SOME)), wanted
         )
 
     found["meanwhile"] = sorted({str(forked(child)) for _ in range(10)})
@@ -309,10 +314,10 @@ def test_forks():
     for thread in threads:
         thread.join()
 
-    source = BatchSource(np.array_split(np.tile(X, (20, 1)), 40), n_rows=4800, buffer_bytes=1 << 12)
+    source = BatchSource(np.array_split(np.tile(X, (20, 1)), 40), n_rows=3200, buffer_bytes=1 << 12)
 
     def streamed():
-        return make(TSG(max_iter=20, batch_size=32, n_features=64), unlabeled_weight=1.0).fit(
+        return make(TSG(max_iter=20, batch_size=32, n_features=64)).fit(
             X[:30], Y[:30], unlabeled=source
         )
 
@@ -433,9 +438,10 @@ def test_cold_processes_race_for_the_files_of_compiled_functions(tmp_path):
     """
     orders = ["float32,float64", "float64,float32"] * cases(1, 4)
     jobs = [lambda order=order: apart(code, order, NUMBA_CACHE_DIR=str(tmp_path)) for order in orders]
-    assert len({str(each) for found in at_once(*jobs) for each in found}) == 1
+    assert at_once(*jobs) == [[[[5, 4], [5, 4]]] * 2] * len(orders)
     assert len(list(tmp_path.rglob("*.nbc"))) == 2
-    assert apart(code, orders[0], NUMBA_CACHE_DIR=str(tmp_path)) == [[[5, 4], [5, 4]]] * 2
+    if LONG:  # and what is there can be read
+        assert apart(code, orders[0], NUMBA_CACHE_DIR=str(tmp_path)) == [[[5, 4], [5, 4]]] * 2
 
 
 # Others in the same process
