@@ -26,6 +26,7 @@ from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier
 from s3vm._blas import one_blas_thread
 from s3vm._compiled import compiled
 from s3vm.export import compress
+from s3vm.philox import Stream
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.budget import _largest
 
@@ -109,19 +110,27 @@ def test_neither_threads_nor_fits_at_the_same_time_change_a_model(name):
         assert_same(found, expected)
 
 
-def test_fits_read_one_source_at_the_same_time():
+def stream():
     rows = make_moons(4000, noise=0.1, random_state=1)[0]
-    source = BatchSource(np.array_split(rows, 20), n_rows=4000, buffer_bytes=1 << 13)
+    return BatchSource(np.array_split(rows, 20), n_rows=4000, buffer_bytes=1 << 12)
 
-    def fit(seed):
-        solver = TSG(max_iter=40, batch_size=64, n_features=64)
-        clf = make(solver, random_state=seed)
-        return answers(clf.fit(X[:30], Y[:30], unlabeled=source))
 
-    expected = [fit(seed) for seed in (1, 2, 1)]
-    for found, wanted in zip(at_once(*[lambda s=s: fit(s) for s in (1, 2, 1)]), expected):
+def read(source, seed, steps=range(150)):
+    """Batches of a source, one after the other, and a sample on the way."""
+    return [source.batches(seed, Stream.UNLABELLED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
+
+
+def test_threads_read_one_source():
+    source, often = stream(), sys.getswitchinterval()
+    seeds = (1, 2, 1, 3)
+    expected = [read(source, seed) for seed in seeds]
+    try:
+        sys.setswitchinterval(1e-5)
+        together = at_once(*[lambda s=s: read(source, s) for s in seeds])
+    finally:
+        sys.setswitchinterval(often)
+    for found, wanted in zip(together, expected):
         assert_same(found, wanted)
-    assert not np.array_equal(expected[0][0], expected[1][0])
 
 
 def test_predictions_during_partial_fit_are_of_one_model(tmp_path):
@@ -253,7 +262,7 @@ def test_a_search_of_two_around_two():
 
 @FORKS
 def test_forks():
-    """After a fit, while other threads predict and fit, beside OpenMP, and with a source whose reader is not forked."""
+    """After a fit, while other threads predict and fit, beside OpenMP, and in the middle of a stream."""
     code = """
     import signal, time
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -314,15 +323,10 @@ def test_forks():
     for thread in threads:
         thread.join()
 
-    source = BatchSource(np.array_split(np.tile(X, (20, 1)), 40), n_rows=3200, buffer_bytes=1 << 12)
-
-    def streamed():
-        return make(TSG(max_iter=20, batch_size=32, n_features=64)).fit(
-            X[:30], Y[:30], unlabeled=source
-        )
-
-    wanted = answers(streamed())
-    found["source"] = forked(lambda: same(answers(streamed()), wanted))
+    source = stream()
+    wanted = read(source, 1)
+    read(source, 1, range(3))
+    found["source"] = forked(lambda: same(read(source, 1, range(3, 150)), wanted[3:]))
     print(json.dumps(found))
     """
     assert apart(code) == {

@@ -736,7 +736,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return X
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+        state = dict(super().__getstate__())  # at once: another thread may be in partial_fit
+        state.pop("_training", None)
+        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
