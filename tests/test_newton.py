@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.datasets import make_blobs, make_moons
+from sklearn.datasets import make_moons
 
 from s3vm import Newton, Polynomial, S3VMClassifier
 from s3vm.backends import backend
