@@ -650,7 +650,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
         """
         now = copy(self)  # the scores and what makes probabilities of them belong together
-        return now._calibrator.predict_proba(now._scores(X))
+        scores = now._scores(X)
+        return now._calibrator.predict_proba(scores)
 
     @property
     def transduction_(self) -> Array:
