@@ -1,5 +1,6 @@
 """What a package built from here says and holds; `make smoke` builds and installs it."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -41,6 +42,17 @@ def test_every_extra_has_a_smoke_test(project):
     smoke = runpy.run_path(str(ROOT / "packaging" / "smoke.py"))
     extras = set(project["project"]["optional-dependencies"])
     assert extras - smoke["ELSEWHERE"] <= set(smoke["EXTRAS"])
+
+
+def test_the_oldest_versions_are_the_bounds(project):
+    """Every requirement of the tests has a bound, and is pinned to it, but for tools and for more of what is bound."""
+    oldest = runpy.run_path(str(ROOT / "packaging" / "oldest.py"))
+    pins, extras = oldest["pins"](), project["project"]["optional-dependencies"]
+    assert "numpy==1.26" in pins
+    asked = [*project["project"]["dependencies"], *extras["test"]]
+    names = {re.match(r"[\w-]+", line)[0] for line in asked} - oldest["TOOLS"] - {"s3vm"}
+    assert names <= {pin.partition("==")[0] for pin in pins}
+    assert len(pins) == len({pin.partition("==")[0] for pin in pins})
 
 
 def test_extras_name_themselves_where_the_library_is_missing():

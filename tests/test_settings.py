@@ -67,7 +67,7 @@ def test_missing_cost():
 
 
 def test_wide_column_numbers_do_for_every_kernel():
-    X = sparse.random_array((30, 5), density=0.5, rng=np.random.default_rng(0), format="csr")
+    X = sparse.csr_array(sparse.random(30, 5, density=0.5, random_state=0))
     wide = sparse.csr_array((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), shape=X.shape)
     assert wide.indices.dtype == np.int64
     for kernel in KERNELS.values():

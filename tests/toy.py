@@ -97,7 +97,7 @@ VARIANTS = {
         SMALL_BGS | {"anchor": False, "implicit": False, "balance": False, "draw_labelled": True, "step": "theorem"},
         (("hinge", ("hat",)), *GRAPH),
     ),
-    "cccp": ({}, CONVEX_BUT_FOR_THE_TIP),
+    "cccp": ({"tol": 1e-6}, CONVEX_BUT_FOR_THE_TIP),  # or two roundings may differ by as much as it allows
     "cccp, original balance": ({"balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),
     "cccp, no balance": ({"balance": None}, CONVEX_BUT_FOR_THE_TIP),
     "newton": ({}, SMOOTH),

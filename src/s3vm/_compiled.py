@@ -1,37 +1,73 @@
-"""Compiled functions that are kept on disk until anything that they are made of changes.
+"""Compiled functions, and the files that keep them for the next process.
 
-Numba keeps machine code beside the file of a function and compiles again when that file has changed. Ours are made of
-functions of other files too, so the mark that Numba compares is taken over all files of the folder, and over the random
-numbers. Otherwise an upgrade could go on with the machine code of the version before.
+Numba's own files have three faults that we do without. It compiles again when the file of a function has changed, but
+ours are made of functions of other files too: an upgrade could go on with the machine code of the version before. Two
+processes that compile the same function for other types at the same moment give both the same number, and whoever reads
+it later gets the wrong one. And what cannot be kept, or cannot be read again, is an error. Here a file is named by all
+that decides what is in it, and where there is none, the function is compiled.
 """
 
+import hashlib
+import os
+import pickle
 from collections.abc import Callable
-from functools import cache
-from hashlib import sha256
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["compiled"]
 
 _COMMON = Path(__file__).parent / "philox.py"
 
 
-def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` that gives up the GIL and keeps what it compiled."""
+def compiled(**options: Any) -> Callable[[Any], Any]:
+    """`numba.njit` for functions that Python calls: without the GIL, and kept in a file."""
 
-    def compile_later(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(cache=True, nogil=True, **options)(function)
-        kept = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-        if kept is not None:  # it is none where nothing can be written, or nothing is compiled
-            kept._source_stamp = _mark(Path(function.__code__.co_filename).parent)
-        return dispatcher
+    def make(function: Any) -> Any:
+        try:
+            made = njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:  # there is no folder to keep it in
+            return njit(nogil=True, **options)(function)
+        files = getattr(getattr(made, "_cache", None), "_cache_file", None)
+        if files is not None:  # it is none where nothing is compiled
+            mark = _mark(Path(function.__code__.co_filename).parent)
+            files.save, files.load = partial(_save, files, mark), partial(_load, files, mark)
+        return made
 
-    return compile_later
+    return make
 
 
 @cache
 def _mark(folder: Path) -> str:
+    """What the functions of a folder are made of: all of its files, and the random numbers."""
     files = [_COMMON, *sorted(folder.glob("*.py"))]
-    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _save(files: Any, mark: str, key: Any, data: Any) -> None:
+    with suppress(OSError):
+        files._save_data(_name(files, mark, key), data)
+
+
+def _load(files: Any, mark: str, key: Any) -> Any:
+    with suppress(OSError, EOFError, pickle.UnpicklingError):
+        return files._load_data(_name(files, mark, key))
+
+
+def _name(files: Any, mark: str, key: Any) -> str:
+    """Types, processor, source and version decide what is in a file."""
+    digest = hashlib.sha256(repr((files._version, mark, key)).encode()).hexdigest()
+    return f"{files._index_name.removesuffix('.nbi')}.{digest[:24]}.nbc"
+
+
+if hasattr(os, "register_at_fork"):
+    # A child forked while another thread compiles would wait for ever for the lock, which nobody there gives back.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )

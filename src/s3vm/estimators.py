@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from s3vm import backends, checkpoints, philox
+from s3vm._blas import one_blas_thread
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
@@ -315,6 +316,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._learn(self._seen().without(rows), self._before())
 
+    @one_blas_thread
     def _learn(
         self,
         seen: Seen,
@@ -397,15 +399,16 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
         chosen_model, held_out, safety = self._choice(model, problem, weights, left_out, codes, engine)
+        if before is not None:
+            history = thinned(joined(self.history_, history))
+        learnt = {"classes_": classes, "history_": history, "n_iter_": state.iteration, "C_": C}
+        learnt |= {"kernel_": fitted_kernel, "safety_": safety, "model_": chosen_model}
         if self.probability:
             known = np.isfinite(held_out).all(axis=1)
             fair = held_out if known.any() else chosen_model.decision(rows, engine)
             known = known if known.any() else np.ones_like(known)
-            self._calibrator = calibrator(fair[known], codes[known], weight_l[known])
-        if before is not None:
-            history = thinned(joined(self.history_, history))
-        self.classes_, self.history_, self.n_iter_ = classes, history, state.iteration
-        self.C_, self.kernel_, self.safety_, self.model_ = C, fitted_kernel, safety, chosen_model
+            learnt["_calibrator"] = calibrator(fair[known], codes[known], weight_l[known])
+        self.__dict__.update(learnt)  # all at once: another thread may be predicting
         self._start = None
         if self.warm_start or chosen.takes_rows:
             rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.takes_rows else None
@@ -646,8 +649,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
         that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
         """
-        scores = self._scores(X)
-        return self._calibrator.predict_proba(scores)
+        now = copy(self)  # the scores and what makes probabilities of them belong together
+        scores = now._scores(X)
+        return now._calibrator.predict_proba(scores)
 
     @property
     def transduction_(self) -> Array:
@@ -691,10 +695,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _evaluate(self, source: ArraySource) -> Array:
         """The model's scores, a chunk of rows at a time, so that no cast copy of all rows is made."""
         engine = backends.backend(self.backend, self.dtype, self.n_jobs)
-        scores = np.empty((source.n_rows, len(self.model_.intercept)))
+        model = self.model_  # one for all rows, even if another thread is in partial_fit
+        scores = np.empty((source.n_rows, len(model.intercept)))
         for start in range(0, source.n_rows, _CHUNK):
             part = slice(start, start + _CHUNK)
-            scores[part] = self.model_.decision(source.take(part), engine)
+            scores[part] = model.decision(source.take(part), engine)
         if not np.isfinite(scores).all():
             raise ValueError(
                 "some rows of X are too large for this kernel: scale them as the training rows were scaled"
@@ -732,7 +737,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return X
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+        state = dict(super().__getstate__())  # at once: another thread may be in partial_fit
+        state.pop("_training", None)
+        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

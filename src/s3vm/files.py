@@ -10,6 +10,7 @@ frequencies, and a few values of the kernel. They must come out the same when th
 import json
 import platform
 import re
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -129,7 +130,7 @@ def _part(value: Any, kind: type) -> Any:
 
 
 def _described(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
-    clf, scaler = parts.classifier, parts.scaler
+    clf, scaler = copy(parts.classifier), parts.scaler  # as it is now: another thread may be in partial_fit
     model = clf.model_
     settings = clf.get_params(deep=False)
     if isinstance(settings["random_state"], np.random.RandomState):

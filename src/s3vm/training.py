@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from s3vm import checkpoints
+from s3vm._blas import one_blas_thread
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.checkpoints import Checkpoint
@@ -123,7 +123,7 @@ def train(
 
     try:
         # The products between sweeps are small: threads of the BLAS would only wait for each other.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread:
             for state in states:
                 log.add(state)
                 show(state.iteration, total, log.last)

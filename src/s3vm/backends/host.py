@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
+from s3vm._blas import one_blas_thread
 from s3vm._machine import machine_memory
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
@@ -54,7 +54,7 @@ class OnHost:
 
         starts = range(0, X.shape[0], _PANEL)
         # Panels are small: threads of the BLAS would wait for each other longer than they work.
-        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(self.n_threads) as pool:
+        with one_blas_thread, ThreadPoolExecutor(self.n_threads) as pool:
             list((map if self.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
         return scores
 
@@ -87,12 +87,6 @@ def scanned(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: An
     for i in range(n):
         carry = step(i, carry, given)
         yield carry
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Looking for the libraries takes longer than predicting a row."""
-    return ThreadpoolController()
 
 
 def _panel(rows: Rows) -> Rows:

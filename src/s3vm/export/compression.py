@@ -17,6 +17,7 @@ from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
 from s3vm import backends
+from s3vm._blas import one_blas_thread
 from s3vm._typing import Array, Rows
 from s3vm.estimators import S3VMClassifier
 from s3vm.models import Model, winners
@@ -115,7 +116,8 @@ def compress(
         raise ValueError(f'into={into!r} is not known: give "auto", "features" or "landmarks"')
     parts = taken_apart(estimator)
     rows = X if parts.scaler is None else parts.scaler.transform(X)
-    with threadpool_limits(limits=1):  # sums in the same order on any number of cores
+    # Sums in the same order on any number of cores.
+    with one_blas_thread, threadpool_limits(limits=1, user_api="openmp"):
         smaller = _Compressor(parts.classifier, rows).run(tolerance, into, size)
     return Parts(smaller, parts.scaler, parts.names).together()
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
@@ -32,7 +33,8 @@ class NeighbourGraph:
     def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
         n = rows.shape[0]
         search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
-        nearest = search.kneighbors(return_distance=False)
+        with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs says nothing to
+            nearest = search.kneighbors(return_distance=False)
         this = np.repeat(np.arange(n), nearest.shape[1])
         other = nearest.ravel()
         # An edge is one number, so that one found from both ends counts once.

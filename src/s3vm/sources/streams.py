@@ -10,6 +10,7 @@ Everything is a function of the seed and the position: where the chunks' sizes a
 middle opens the files there.
 """
 
+import os
 import queue
 import threading
 import weakref
@@ -75,7 +76,7 @@ class StreamSource:
         self._buffer_bytes = buffer_bytes
         self.order = f"shuffled in {buffer_bytes:,} bytes"
         """What else decides in which order the rows come, for checkpoints."""
-        self._cursor: _Cursor | None = None
+        self._reading: _Reading | None = None
         self._sampled: tuple[int, int, Rows] | None = None
         self._begun = False
 
@@ -92,21 +93,18 @@ class StreamSource:
         return self._dtype
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
-        if not self._again and self._sampled is None:
-            self.sample(seed, 1)  # later it would be too late
-        start, count = steps.start * size, len(steps) * size
-        key = (seed, int(stream))
-        if self._cursor is None or not self._cursor.is_near(key, start):
-            self._cursor = None  # ends its thread before another one begins to read
-            self._cursor = _Cursor(key, start, self.windows(seed, start))
-        return self._cursor.take(start, count)
+        with self._here().lock:
+            if not self._again and self._sampled is None:
+                self.sample(seed, 1)  # later it would be too late
+            return self._at((seed, int(stream)), steps.start * size).take(steps.start * size, len(steps) * size)
 
     def sample(self, seed: int, size: int) -> Rows:
         # Small samples are the beginning of a larger one, so that files are opened once for all of them.
         enough = max(size, min(_SAMPLE, max(_LEAST_SAMPLE, BUFFER_BYTES // (self._dtype.itemsize * self._n_dims))))
-        if self._sampled is None or self._sampled[:2] != (seed, enough):
-            self._sampled = seed, enough, self._draw(seed, enough)
-        return self._sampled[2][:size]
+        with self._here().lock:
+            if self._sampled is None or self._sampled[:2] != (seed, enough):
+                self._sampled = seed, enough, self._draw(seed, enough)
+            return self._sampled[2][:size]
 
     def rows(self) -> Iterator[Rows]:
         """All rows once, in their order."""
@@ -166,13 +164,24 @@ class StreamSource:
 
     def _first(self, seed: int, size: int) -> Rows:
         """The first rows of the shuffled stream, which stay for those who begin to read it."""
-        if self._cursor is None or not self._cursor.is_near((seed, int(Stream.UNLABELLED)), 0):
-            self._cursor = None
-            self._cursor = _Cursor((seed, int(Stream.UNLABELLED)), 0, self.windows(seed))
-        return self._cursor.take(0, size, at_most=True)
+        return self._at((seed, int(Stream.UNLABELLED)), 0).take(0, size, at_most=True)
+
+    def _here(self) -> "_Reading":
+        """Where this process reads: a fork has neither the thread that reads ahead nor whoever held the lock."""
+        if self._reading is None or self._reading.process != os.getpid():
+            self._reading = _Reading()
+        return self._reading
+
+    def _at(self, key: tuple[int, int], start: int) -> "_Cursor":
+        """The stream of that key at that place."""
+        here = self._here()
+        if here.cursor is None or not here.cursor.is_near(key, start):
+            here.cursor = None  # ends its thread before another one begins to read
+            here.cursor = _Cursor(key, start, self.windows(key[0], start))
+        return here.cursor
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cursor": None}
+        return {**self.__dict__, "_reading": None}
 
 
 class BatchSource(StreamSource):
@@ -311,6 +320,14 @@ class _Lane:
             taken.append(rows[:count])
             count -= taken[-1].shape[0]
         return [rows for rows in taken if rows.shape[0]]
+
+
+class _Reading:
+    """What one process reads of a stream, one thread at a time."""
+
+    def __init__(self) -> None:
+        self.process, self.lock = os.getpid(), threading.RLock()
+        self.cursor: _Cursor | None = None
 
 
 class _Cursor:

@@ -1,0 +1,30 @@
+"""The lower bounds of pyproject.toml as pins for pip: `pip install --constraint FILE`.
+
+    python packaging/oldest.py > oldest.txt
+
+`make test-long` runs the tests with them. A bound is written once, in pyproject.toml; what is not bound there is as new
+as the rest allows.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+# What is bound there for machines of another kind, or to write the documentation and to look at the code.
+ELSEWHERE = {"docs", "gpu"}
+TOOLS = {"mypy", "ruff"}
+
+_BOUND = re.compile(r"(?P<name>[\w.-]+)(\[[\w,.-]+\])?\s*>=\s*(?P<version>[\w.]+)\s*(;.*)?")
+
+
+def pins() -> list[str]:
+    """``name==version`` for every requirement that has a lower bound."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(line for name in sorted(extras.keys() - ELSEWHERE) for line in extras[name])]
+    found = {bound["name"]: bound["version"] for line in asked if (bound := _BOUND.fullmatch(line))}
+    return [f"{name}=={version}" for name, version in sorted(found.items()) if name not in TOOLS]
+
+
+if __name__ == "__main__":
+    print("\n".join(pins()))
