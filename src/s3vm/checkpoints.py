@@ -83,7 +83,7 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
             )
     try:
         return Checkpoint(**_unpacked(header["content"], tensors))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         raise ModelFormatError(f"{path}: its parts do not make a checkpoint ({short(str(problem))})") from problem
 
 
@@ -97,7 +97,12 @@ def is_checkpoint(path: Any) -> bool:
 
 def seed_of(path: Any) -> int | None:
     """The seed of the run, if there is a checkpoint."""
-    return int(container.read(path)[0].get("seed", 0)) if os.path.exists(path) else None
+    if not os.path.exists(path):
+        return None
+    seed = container.read(path)[0].get("seed")
+    if type(seed) is not int:
+        raise ModelFormatError(f"{path} is not a checkpoint, or damaged: it has no seed")
+    return seed
 
 
 def _short(value: Any) -> str:
@@ -164,7 +169,8 @@ def _packed(value: Any, tensors: dict[str, Array]) -> Any:
 def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
     if not isinstance(value, dict):
         return value
-    kind, content = next(iter(value.items()))
+    first: tuple[str, Any] = ("", None)
+    kind, content = next(iter(value.items()), first)
     match kind:
         case "float":
             return float(content)

@@ -42,7 +42,8 @@ class Commands(TyperGroup):
 
 
 def _complain(problem: str) -> int:
-    text = " ".join(problem.split())
+    # What a file says of itself, such as the name of a column, must not steer the terminal.
+    text = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(problem.split()))
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("s3vm: ", "bold red"), text))
     return 1
 
