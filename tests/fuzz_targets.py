@@ -21,7 +21,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import s3vm
-from s3vm import TSG, ModelFormatError, S3VMClassifier, backends, checkpoints, container, tables
+from s3vm import TSG, ModelFormatError, S3VMClassifier, checkpoints, container, tables
 from s3vm.files import _PARTS
 from s3vm.sources.files import FileSource, source_of
 
@@ -53,6 +53,13 @@ def at(value, place):
     for key in place:
         value = value[key]
     return value
+
+
+def short_enough(problem):
+    """A message must be one that can be read; `problem` has it."""
+    if not 20 < len(str(problem)) < 1000:
+        raise AssertionError(f"a message of {len(str(problem))} characters: {problem}")
+    return "refused"
 
 
 def usable(model):
@@ -216,8 +223,7 @@ def models(folder):
         try:
             model = s3vm.load("x.s3vm")
         except ModelFormatError as problem:
-            assert len(str(problem)) < 500
-            return "refused"
+            return short_enough(problem)
         if (model[-1] if hasattr(model, "steps") else model).backend == "gpu":
             return "loaded"
         usable(model)
@@ -439,12 +445,10 @@ def tables_(folder):
                 source = source_of(name)
                 _used(source.sample(0, 5), kind)
         except tables.TableError as problem:
-            assert len(str(problem)) < 2000, len(str(problem))
-            return f"{kind} refused"
+            return f"{kind} {short_enough(problem)}"
         except ValueError as problem:
-            assert any(words in str(problem) for words in ("every row has a label", "no row has a label", "stream")), (
-                problem
-            )
+            if not any(words in str(problem) for words in ("every row has a label", "no row has a label")):
+                raise
             return f"{kind} refused"
         return f"{kind} read"
 

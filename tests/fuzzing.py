@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 
 SECONDS = 20  # a case may take; a busy machine is slow
-MEGABYTES = 100  # above what the process had before
+MEGABYTES = 100  # that a case may take above what the process had before
 _ADDRESSES = 3 << 30  # bytes of address space above that
 INTERESTING = (0, 1, -1, 2, 3, 7, 127, 128, 255, 256, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**32, 2**53, 2**62)
 INTERESTING += (2**63 - 1, -(2**63), 2**64 - 1, 10**19)
@@ -140,7 +140,7 @@ class Chance(Random):
 
 
 def run(target, first, count):
-    """Tries cases in this process; returns how often each outcome came, and what must not happen, once for each kind."""
+    """Tries cases in this process: how often each outcome came, and what must not happen, once for each kind."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
     import fuzz_targets
@@ -152,15 +152,15 @@ def run(target, first, count):
         for number in range(20):
             with contextlib.suppress(Exception):
                 tried(Chance(f"warm {number}"))
-        space = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) << 10
+        space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (space + _ADDRESSES, space + _ADDRESSES))
-        before, outcomes, found, slowest = _peak(), {}, {}, (0.0, 0)
+        outcomes, found, slowest, largest, start = {}, {}, (0.0, 0), (0.0, 0), _megabytes()
         with open(note or os.devnull, "wb", buffering=0) as place:
             for number in range(first, first + count):
                 if note:
                     os.pwrite(place.fileno(), b"%12d" % number, 0)
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
-                begun = time.monotonic()
+                begun, before = time.monotonic(), _megabytes()
                 try:
                     outcome = tried(Chance(f"{target} {number}"))
                 except Exception as problem:
@@ -173,13 +173,20 @@ def run(target, first, count):
                     outcome = "FOUND"
                 slowest = max(slowest, (round(time.monotonic() - begun, 3), number))
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
-                if (grown := _peak() - before) > MEGABYTES:
+                grown = _peak() - before
+                largest = max(largest, (round(grown, 1), number))
+                if grown > MEGABYTES:
                     found[f"memory in case {number}"] = f"case {number}: {grown:.0f} MB above what there was before"
-                    before = _peak()
         faulthandler.cancel_dump_traceback_later()
         os.chdir("/")
-        outcomes = dict(sorted(outcomes.items()))
-        return {"outcomes": outcomes, "megabytes": round(_peak() - before, 1), "slowest": slowest, "found": found}
+        more = {"outcomes": dict(sorted(outcomes.items())), "found": found}
+        return more | {"slowest": slowest, "largest": largest, "left_behind": round(_megabytes() - start, 1)}
+
+
+def _megabytes():
+    """The memory that this process has now, from where its peak is counted."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def _peak():

@@ -270,6 +270,8 @@ class Config:
 def read(path: Any) -> Config:
     """The configuration in a TOML file; a ValueError says what is wrong with it."""
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file: give an experiment, a TOML file")
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except tomllib.TOMLDecodeError as problem:

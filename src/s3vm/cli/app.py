@@ -35,15 +35,17 @@ class Commands(TyperGroup):
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
-            code = _complain(str(problem) or type(problem).__name__)
+            little = "there is not enough memory: give fewer rows, or read them with --stream"
+            code = _complain(str(problem) or (little if isinstance(problem, MemoryError) else type(problem).__name__))
         if standalone_mode:
             sys.exit(code)
         return code
 
 
 def _complain(problem: str) -> int:
-    # What a file says of itself, such as the name of a column, must not steer the terminal.
-    text = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(problem.split()))
+    from s3vm.cli.screen import printable
+
+    text = printable(" ".join(problem.split()))
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("s3vm: ", "bold red"), text))
     return 1
 
