@@ -1,8 +1,8 @@
 """Keeping the support sets of kernel expansions within budgets."""
 
 import numpy as np
-from numba import njit
 
+from s3vm._compiled import compiled
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
@@ -49,7 +49,7 @@ def projection(kernel: Kernel, rows: Rows, diagonal: Array, weights: Array, over
     return added
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _largest(values, which, allowed, n):
     """For each row of `values` in `which`, where its `n` largest entries are among the columns that are allowed."""
     result = np.zeros((len(which), n), np.int64)

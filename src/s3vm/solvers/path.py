@@ -21,8 +21,8 @@ the way, as soon as f crosses, ends up in minima that are no better, and may go 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from s3vm._compiled import compiled
 from s3vm._typing import Array
 
 __all__ = ["AWAY", "MARGIN", "Path", "Point", "side_of"]
@@ -145,7 +145,7 @@ def side_of(f: Array, s: float) -> Array:
 
 # From here on the path as compiled code. Its arguments are changed in place.
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiled(nogil=True, error_model="numpy")
 
 
 class _Fixed(NamedTuple):
@@ -353,7 +353,7 @@ def _direction(rows, margin, fixed, constants):
     return lift, intercept, a
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc"})  # or the sum would not be vectorised
+@compiled(nogil=True, fastmath={"reassoc"})  # or the sum would not be vectorised
 def _dot(x, y):
     result = 0.0
     for i in range(len(x)):

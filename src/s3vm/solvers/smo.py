@@ -14,9 +14,9 @@ runs at the speed of its size. If the whole matrix is larger than its budget, su
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
 
+from s3vm._compiled import compiled
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -291,7 +291,7 @@ def _panels(n: int) -> list[slice]:
     return [slice(start, min(start + _PANEL, n)) for start in range(0, n, _PANEL)]
 
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiled(nogil=True, error_model="numpy")
 
 
 def _choice(order):

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from s3vm import philox
+from s3vm._compiled import compiled
 from s3vm._typing import Array
 from s3vm.philox import Stream, signs
 
@@ -17,7 +18,7 @@ __all__ = ["cauchy", "normals", "signs", "students", "uniforms"]
 
 _CHUNK = 256  # counters at a time: every stage's arrays stay in the L1 cache
 
-_entry = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+_entry = compiled(nogil=True, error_model="numpy", fastmath={"contract"})
 _shared = njit(error_model="numpy")
 _inlined = njit(forceinline=True, error_model="numpy", fastmath={"contract"})
 

@@ -24,6 +24,7 @@ Nothing here checks bounds: `s3vm.backends.cpu` hands over arrays of one dtype, 
 import numpy as np
 from numba import njit
 
+from s3vm._compiled import compiled
 from s3vm.backends.cpu.lanes import (
     add,
     add_wide,
@@ -46,7 +47,7 @@ PHASE, PAIRS, PRODUCT = 0, 1, 2
 SIX = 6  # rows of a register tile: six vectors of two registers are twelve sums, enough to hide an FMA's latency
 TILE = 48  # rows whose sum stays in float32, a multiple of SIX; their features fill a third of a 32 KB L1 cache
 
-entry = njit(nogil=True, cache=True, error_model="numpy")
+entry = compiled(nogil=True, error_model="numpy")
 inlined = njit(forceinline=True, error_model="numpy")  # a call would pass the vectors through memory
 shared = njit(error_model="numpy")  # no vectors inside: compiled once, shared by the kernels
 
