@@ -784,8 +784,10 @@ def command_line(folder):
         args = list(command)
         used = [name for name in start if name.split("/")[0] in args]
         contents = {name: start[name] for name in used}
+        kind = ""
         if used and chance.often(0.7):
             name = chance.choice(used)
+            kind = f"{name.split('.')[-1]} "
             contents[name] = changed(chance, name)
         for name in start if chance.often(0.1) else used:
             Path(name).write_bytes(contents.get(name, start[name]))
@@ -814,7 +816,7 @@ def command_line(folder):
             assert len(line) > len("s3vm: ") + 5, (args, said)
             assert line.isprintable(), (args, said)
         assert not list(Path().glob(".*.part")), args
-        return f"{command[0]} {code}"
+        return f"{command[0]} {kind}{code}"
 
     return tried
 

@@ -19,9 +19,7 @@ HOW_MANY = {
 
 @pytest.mark.parametrize("target", HOW_MANY)
 def test_fuzz(target):
-    result = run_apart(target, 0, HOW_MANY[target])
-    outcomes = result["outcomes"]
+    outcomes = run_apart(target, 0, HOW_MANY[target])
     assert sum(outcomes.values()) == HOW_MANY[target]
     fine = sum(count for name, count in outcomes.items() if name.endswith((" 0", "loaded", "read")))
-    assert target == "command line" or result["left_behind"] < 100, "megabytes, after all cases"
     assert 0.02 < fine / HOW_MANY[target] < 0.9, "most cases should be wrong, and some right"

@@ -17,7 +17,7 @@ def compiled(**how: Any) -> Callable[[Callable[..., Any]], Any]:
             found = njit(cache=True, **how)(function)
         except RuntimeError:  # neither beside this package nor at the user's home
             return njit(**how)(function)
-        cache = getattr(found, "_cache", None)
+        cache: Any = getattr(found, "_cache", None)
         if hasattr(cache, "save_overload"):
             save = cache.save_overload
 

@@ -50,6 +50,9 @@ def read(path: Any) -> tuple[dict[str, Any], dict[str, Array]]:
             return _unpacked(file)
     except ModelFormatError as problem:
         raise ModelFormatError(f"{path}: {problem}") from None
+    except MemoryError:
+        need = f"{path} has {Path(path).stat().st_size / 2**20:,.0f} MiB, and reading it takes twice as much"
+        raise MemoryError(f"{need}: there is not enough memory") from None
 
 
 def _unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -312,7 +312,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     @available_if(lambda self: _takes_rows(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self._learn(self._seen().without(rows), self._before())
 
     def _learn(
@@ -656,7 +656,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Predicting all rows may take longer than training, so it is done when first asked for, from the rows that were
         given to `fit`.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         if self._transduction is None:
             X = self._seen().X
             assert self._training is not None
@@ -685,7 +685,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def _scores(self, X: Any) -> Array:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
 
     def _evaluate(self, source: ArraySource) -> Array:

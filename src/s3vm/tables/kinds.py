@@ -213,6 +213,7 @@ class Parquet(Named):
                 else:
                     batches = file.iter_batches(_ROWS, row_groups=[group], columns=columns)
                 for batch in batches:
+                    batch.validate(full=True)  # text that is none, places that are not there
                     yield _cast(batch, numbers, pa.from_numpy_dtype(dtype))
             except Exception as problem:
                 rows = sum(n_rows or 0 for n_rows in self.groups[:group])
