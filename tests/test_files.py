@@ -490,6 +490,10 @@ MALICE = {
     "negative columns": (lambda: with_tensor("sparse", "centres.indices", put(0, -1)), "do not make a model"),
     "rows": (lambda: with_tensor("sparse", "centres.indptr", put(1, 10**6)), "do not make a model"),
     "rows backwards": (lambda: with_tensor("sparse", "centres.indptr", lambda a: a[::-1]), "do not make a model"),
+    "rows that end before the memory begins": (
+        lambda: with_tensor("sparse", "centres.indptr", put(-1, -(2**31))),
+        "do not make a model",
+    ),
     "a tensor too many": (lambda: with_tensor("features", "more", np.zeros(3)), "more"),
     "names": (lambda: with_tensor("features", "feature_names", np.zeros(9, np.uint8)), "ends"),
     "a type that no model has": (lambda: with_tensor("features", "more", np.zeros(3, np.float16)), "F16"),
@@ -512,6 +516,18 @@ MALICE = {
     "a checksum of another name": (
         lambda: bare(outer(a={"dtype": "U8", "shape": [32], "data_offsets": [0, 32]})),
         "no checksum",
+    ),
+    "nothing, in a shape that cannot be": (
+        lambda: bare(outer(a={"dtype": "F64", "shape": [0, 2**62], "data_offsets": [0, 0]})),
+        "shape|checksum|safetensors",
+    ),
+    "a type of a long name": (
+        lambda: bare(outer(a={"dtype": "x" * 10**4, "shape": [0], "data_offsets": [0, 0]})),
+        "safetensors",
+    ),
+    "a verdict without scores": (
+        lambda: changed("scaled", ["safety", "Safety", "scores"], {"dict": [[0.0, {"dict": []}]]}),
+        "no shares|needs the scores",
     ),
     "a huge tensor": (
         lambda: bare(outer(a={"dtype": "F64", "shape": [2**40, 2**20], "data_offsets": [0, 2**63]})),

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import __version__, container, philox
+from s3vm._csr import csr
 from s3vm._typing import Array
 from s3vm.arrays import host
 from s3vm.backends import Backend
@@ -181,10 +182,9 @@ def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
         case "bytes":
             return _unpacked(content, tensors).tobytes()
         case "csr":
-            pieces = tuple(_unpacked(piece, tensors) for piece in content)
-            rows = sparse.csr_array(pieces, shape=tuple(value["shape"]))
-            rows.check_format(full_check=True)
-            return rows
+            data, indices, indptr = (_unpacked(piece, tensors) for piece in content)
+            n_rows, n_columns = value["shape"]
+            return csr(data, indices, indptr, (n_rows, n_columns))
         case "part":
             return _parts()[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
         case "list" | "tuple" | "set" | "frozenset":

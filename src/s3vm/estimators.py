@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from s3vm import backends, checkpoints, philox
+from s3vm._csr import check_csr
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
@@ -707,7 +708,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return self._checked_tensor(X, reset)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
         if sparse.issparse(X):
-            X.check_format(full_check=True)
+            check_csr(X)
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
+from s3vm._csr import csr
 from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows
 from s3vm.tables.errors import TableError, listed, nearest, shortened
@@ -297,8 +297,7 @@ class Npz(Unnamed):
             with np.load(self.path, allow_pickle=False) as stored:
                 if "data" in stored:
                     parts = (stored["data"], stored["indices"], stored["indptr"])
-                    X = sparse.csr_array(parts, shape=_two_numbers(stored["shape"]))
-                    X.check_format(full_check=True)  # an index that is none would be followed anywhere in memory
+                    X = csr(*parts, _two_numbers(stored["shape"]))
                 else:
                     X = stored[self._there("X", stored.files)]
                 if target is not None:
