@@ -574,12 +574,8 @@ def test_names_in_files_do_not_steer_the_terminal(folder, tmp_path):
     pa_csv.write_csv(table(X[:60], labels), path)
     model = tmp_path / "[b].s3vm"
     run("fit", path, "-t", "label", "--C", 1, "--gamma", 1, "-o", model)
-    for args in (
-        ("info", model),
-        ("evaluate", model, path, "-t", "label"),
-        ("predict", model, path, "-o", tmp_path / "o.csv"),
-    ):
-        shown = run(*args).stdout
+    for args in (["info"], ["evaluate", path, "-t", "label"], ["predict", path, "-o", tmp_path / "o.csv"]):
+        shown = run(args[0], model, *args[1:]).stdout
         assert "\x1b" not in shown
         assert "[/red]" in shown
 

@@ -287,7 +287,7 @@ def test_forged_files(tmp_path, name, content, reason):
 def test_labels_that_are_neither_text_nor_numbers(tmp_path):
     for values in ([[1], [2]], [{"a": 1}, {"a": 2}], pa.array([1, 2], pa.timestamp("ns")), [b"a", b"b"]):
         pq.write_table(pa.table({"x": [1.0, 2.0], "y": values}), tmp_path / "y.parquet")
-        with pytest.raises(TableError, match="column 'y' holds .*, where text or numbers are needed"):
+        with pytest.raises(TableError, match=r"column 'y' holds .*, where text or numbers are needed"):
             read(tmp_path / "y.parquet", "y")
         with pytest.raises(TableError, match="column 'y' holds"):
             read(tmp_path / "y.parquet", encode=["y"])
