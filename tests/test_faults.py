@@ -25,6 +25,7 @@ import s3vm
 from effort import cases
 from s3vm import TSG, FileSource, HalvingSearchCV, S3VMClassifier, S3VMClassifierCV, tables
 from s3vm.solvers import SOLVERS
+from s3vm.tables import kinds
 from s3vm.training import Interrupted
 
 pytestmark = [
@@ -110,15 +111,18 @@ def test_killed_while_writing(tmp_path, what):
 
         kinds = []
         for number in range(50):
+            told, tell = os.pipe()
             child = os.fork()
             if child == 0:
                 for turn in range(10**6):
                     write((number + turn) % 2)
-            while not os.path.exists("file"):
-                time.sleep(0.001)
+                    if turn == 1:
+                        os.write(tell, b"!")
+            os.read(told, 1)
             time.sleep(0.05 * random.random())
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            os.close(told), os.close(tell)
             kinds.append(read())
         print(len(kinds), len(set(kinds)))
         """
@@ -146,8 +150,6 @@ def test_ctrl_c_in_every_solver(name):
         clf.fit(X, SOME)
     assert clf.n_iter_ == 1
     assert np.isfinite(clf.predict_proba(X)).all()
-    again = S3VMClassifier(name, random_state=0).fit(X, SOME)  # nothing is left behind
-    assert again.score(X, Y) > 0.7
 
 
 def test_ctrl_c_while_tuning_and_following():
@@ -260,20 +262,14 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
 def test_a_full_device_as_standard_output(tmp_path):
-    code = """
-        clf.fit(X, some).save("m.s3vm")
-        np.savez("rows.npz", X=X)
-        """
-    apart(code, tmp_path)
-    for command in (["predict", "m.s3vm", "rows.npz"], ["info", "m.s3vm"]):
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "s3vm", *command], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
-            )
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("s3vm: ")
-        assert "No space left on device" in line
-        assert done.returncode == 1
+    S3VMClassifier(FAST, random_state=0).fit(X, SOME).save(tmp_path / "m.s3vm")
+    np.savez(tmp_path / "rows.npz", X=X)
+    command = [sys.executable, "-m", "s3vm", "predict", "m.s3vm", "rows.npz"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert line == "s3vm: standard output could not be written: [Errno 28] No space left on device"
+    assert done.returncode == 1
 
 
 def test_a_folder_that_is_read_only(tmp_path):
@@ -329,11 +325,11 @@ def test_out_of_memory(tmp_path):
         clf.set_params(n_jobs=1).fit(X, some)
         rows = np.zeros((100_000, 3), np.float32)
         exact = S3VMClassifier("cccp", n_jobs=1)
-        many = {"centres": np.zeros((30_000_000, 3), np.float32), "weights": np.zeros((30_000_000, 1), np.float32)}
+        many = {"centres": np.zeros((10_000_000, 3), np.float32), "weights": np.zeros((10_000_000, 1), np.float32)}
         s3vm.container.write("big.s3vm", {}, many)
         del many
         now = int(open("/proc/self/statm").read().split()[0]) * 4096
-        limited(resource.RLIMIT_AS, now + (150 << 20))
+        limited(resource.RLIMIT_AS, now + (100 << 20))
         raises(MemoryError, exact.fit, rows, np.r_[some, np.full(99_800, -1)])
         raises(MemoryError, s3vm.load, "big.s3vm")
         raises(MemoryError, clf.predict, np.broadcast_to(rows[:1], (30_000_000, 3)))
@@ -342,8 +338,8 @@ def test_out_of_memory(tmp_path):
         """
     said = apart(code, tmp_path)
     assert said.count("MemoryError: Unable to allocate") == 2
-    assert "MemoryError: big.s3vm has 458 MiB" in said
-    assert "s3vm: big.s3vm has 458 MiB" in said
+    assert "MemoryError: big.s3vm has 153 MiB" in said
+    assert "s3vm: big.s3vm has 153 MiB" in said
 
 
 # Files that are damaged, go away, or change
@@ -401,8 +397,9 @@ def test_files_that_are_cut_off(tmp_path, kind):
         tables.read(plain)
 
 
-def test_a_bad_line_of_an_svmlight_file_is_named(tmp_path):
-    lines = ["1 1:2 3:4"] * 70_000
+def test_a_bad_line_of_an_svmlight_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "_BLOCK", 1000)  # bytes of which the line is looked for at a time
+    lines = ["1 1:2 3:4"] * 700
     for wrong, words in (
         ("1 1:x", "could not convert string to float"),
         ("1 2:1 1:1", "sorted and unique"),
@@ -411,13 +408,13 @@ def test_a_bad_line_of_an_svmlight_file_is_named(tmp_path):
         ("1 99999999999:1", "too large"),
         ("x 1:2", "could not convert"),
     ):
-        lines[66_665] = wrong
+        lines[665] = wrong
         (tmp_path / "rows.svm").write_text("\n".join(lines))
-        with pytest.raises(tables.TableError, match=rf"rows\.svm, line 66,666 cannot be read as svmlight: .*{words}"):
+        with pytest.raises(tables.TableError, match=rf"rows\.svm, line 666 cannot be read as svmlight: .*{words}"):
             tables.read(tmp_path / "rows.svm")
-    lines[66_665] = "1 2000000000:1"
+    lines[665] = "1 2000000000:1"
     (tmp_path / "rows.svm").write_text("\n".join(lines))
-    assert tables.read(tmp_path / "rows.svm").rows.shape == (70_000, 2_000_000_000)
+    assert tables.read(tmp_path / "rows.svm").rows.shape == (700, 2_000_000_000)
 
 
 @pytest.mark.parametrize("what", ["gone", "shorter", "longer"])

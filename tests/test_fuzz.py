@@ -10,10 +10,10 @@ from effort import cases
 from fuzzing import run_apart
 
 HOW_MANY = {
-    "models": cases(3_000, 100_000),
-    "checkpoints": cases(500, 10_000),
-    "tables": cases(3_000, 100_000),
-    "command line": cases(300, 100_000),
+    "models": cases(1_500, 100_000),
+    "checkpoints": cases(300, 10_000),
+    "tables": cases(1_500, 100_000),
+    "command line": cases(150, 100_000),
 }
 
 
