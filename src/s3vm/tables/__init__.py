@@ -24,7 +24,7 @@ from scipy import sparse
 
 from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows, stack
-from s3vm.tables.errors import TableError, listed, nearest
+from s3vm.tables.errors import TableError, listed, nearest, shortened
 from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
 from s3vm.tables.labels import label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
@@ -351,8 +351,8 @@ def _encoded(files: Sequence[Named], chosen: list[str], encode: list[str]) -> li
                     known |= set(_keys(columns[column].unique())) - {""}
                     if len(known) > _MOST_VALUES:
                         raise TableError(
-                            f"{file.path}: column {column!r} has more than {_MOST_VALUES:,} different values, too many "
-                            "to encode: drop it, or put them into groups"
+                            f"{file.path}: column {shortened(repr(column))} has more than {_MOST_VALUES:,} different values, "
+                            "too many to encode: drop it, or put them into groups"
                         )
     return [
         feature

@@ -69,7 +69,7 @@ class Named(ABC):
             examples = [f"{name!r} ({str(self.example(name))[:30]!r})" for name in wrong]
             raise TableError(
                 f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers, or "
-                f"drop {','.join(wrong)}"
+                f"drop {shortened(','.join(wrong))}"
             )
 
     def check_labels(self, names: Sequence[str]) -> None:
@@ -77,8 +77,8 @@ class Named(ABC):
         for name in names:
             if not _is_label(self.types[name]):
                 raise TableError(
-                    f"{self.path}: column {name!r} holds {self.types[name]}, where text or numbers are needed: give "
-                    "another column, or write it as text"
+                    f"{self.path}: column {shortened(repr(name))} holds {shortened(self.types[name])}, where text or "
+                    "numbers are needed: give another column, or write it as text"
                 )
 
 
@@ -175,7 +175,7 @@ class Csv(Named):
         if ragged := re.search(r"Expected (\d+) columns, got (\d+)", text):
             return TableError(f"{where}: {ragged[2]} values, where the first line has {ragged[1]} names")
         if wrong := re.search(r"In CSV column #(\d+).*invalid value (.*)", text, re.DOTALL):
-            names = [repr(name) for name in self.types]
+            names = [shortened(repr(name)) for name in self.types]
             name = names[int(wrong[1])] if names else wrong[1]
             return TableError(f"{where}: {wrong[2]} in column {name} is not a number")
         return TableError(f"{where} cannot be read as csv: {text}")
