@@ -351,8 +351,8 @@ def _encoded(files: Sequence[Named], chosen: list[str], encode: list[str]) -> li
                     known |= set(_keys(columns[column].unique())) - {""}
                     if len(known) > _MOST_VALUES:
                         raise TableError(
-                            f"{file.path}: column {shortened(repr(column))} has more than {_MOST_VALUES:,} different values, "
-                            "too many to encode: drop it, or put them into groups"
+                            f"{file.path}: column {shortened(repr(column))} has more than {_MOST_VALUES:,} different "
+                            "values, too many to encode: drop it, or put them into groups"
                         )
     return [
         feature
