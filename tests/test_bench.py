@@ -238,6 +238,11 @@ def test_ctrl_c(tmp_path):
         ("[errors]\nprotocols = ['x']", "protocol 'x' is not known: give honest or oracle"),
         ("sets = ['skin']", "tuning is by 'tsg', which is none of the solvers"),
         ("[times.synthetic]\nfoo = [10]", "no synthetic rows of 'foo' can be made"),
+        ("title = 1.5", "the file has title = 1.5, where str is needed"),
+        ("sets = 'skin'", "the file has sets = 'skin', where tuple[str, ...] is needed"),
+        ("[errors]\ntrials = 1.5", "errors has trials = 1.5, where int is needed"),
+        ("errors = 3", "errors is 3, where a table of settings is needed"),
+        ("solvers = 3", "solvers are tables of settings: [solvers.tsg]"),
     ],
 )
 def test_what_a_configuration_may_have_wrong(tmp_path, text, message):

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import s3vm
 from pages import ROOT, blocks, commands, in_substance, printed
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, tables
+from s3vm.bench import results
 from s3vm.cli import showing
 from s3vm.cli.app import app
 from s3vm.solvers import SOLVERS
@@ -562,6 +563,29 @@ def test_a_class_with_a_single_row(tmp_path):
     result = run("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
     assert "a class has a single labelled row" in result.stderr
     assert "not used" in result.stdout
+
+
+def test_names_in_files_do_not_steer_the_terminal(folder, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("\x1b[2Ja,label\nx,1\n")
+    line = complaint("fit", path, "-t", "label")
+    assert "\x1b" not in line
+    labels = np.where(NAMES[:60] == "ham", "\x1b[31mham", "[/red]")
+    pa_csv.write_csv(table(X[:60], labels), path)
+    model = tmp_path / "[b].s3vm"
+    run("fit", path, "-t", "label", "--C", 1, "--gamma", 1, "-o", model)
+    for args in (["info"], ["evaluate", path, "-t", "label"], ["predict", path, "-o", tmp_path / "o.csv"]):
+        shown = run(args[0], model, *args[1:]).stdout
+        assert "\x1b" not in shown
+        assert "[/red]" in shown
+
+
+def test_a_report_of_results_that_make_no_sense(tmp_path):
+    found = results.Results(tmp_path / "r.parquet")
+    found.append({"key": "1", "part": "errors", "set": "skin", "solver": "tsg", "protocol": "honest", "status": "ok"})
+    found.close()
+    assert "its rows do not make sense" in complaint("report", tmp_path / "r.parquet")
+    assert "is not a file: give an experiment" in complaint("bench", tmp_path)
 
 
 def test_the_whole_story():

@@ -185,7 +185,7 @@ def test_sparse_columns_that_do_not_exist(moons):
     clf = make().fit(X, some)
     wrong = sparse.csr_matrix(X[:2])
     wrong.indices[0] = 4000
-    with pytest.raises(ValueError, match="must be < 2"):
+    with pytest.raises(ValueError, match="outside its 2 columns"):
         clf.predict(wrong)
 
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
+from s3vm.sources.files import source_of
 from s3vm.tables import TableError, Writer, has_names, kinds, label_key, read, stream
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
@@ -222,6 +223,116 @@ def test_wrong_arrays(tmp_path):
         read(path, features=4)
     with pytest.raises(TableError, match="columns have no names"):
         read(path, drop=["a"])
+
+
+CSR = sparse.csr_array(np.maximum(X, 0))
+PARTS = {"data": CSR.data, "indices": CSR.indices, "indptr": CSR.indptr, "shape": np.array(CSR.shape)}
+
+
+def at(array, place, value):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+def header_of_npy(shape, text="'<f4'"):
+    """The start of an .npy file, which need not be true."""
+    header = f"{{'descr': {text}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"indices": at(CSR.indices, 0, 10**6)}, "outside its 3 columns"),
+        ({"indices": at(CSR.indices, 0, -1)}, "outside its 3 columns"),
+        ({"indptr": at(CSR.indptr, -1, -(2**31))}, "do not begin where"),
+        ({"indptr": at(CSR.indptr, 5, 10**6)}, "do not begin where"),
+        ({"indptr": CSR.indptr[:-1]}, "not those of one of shape"),
+        ({"indices": CSR.indices.astype(float)}, "not whole numbers"),
+        ({"shape": np.array([500, 3, 1])}, "not two whole numbers"),
+        ({"shape": np.zeros((2**20, 0), int)}, "not two whole numbers"),
+        ({"data": np.array(["x"] * CSR.nnz)}, "npz|matrix of numbers"),
+    ],
+)
+def test_forged_sparse_matrices(tmp_path, change, reason):
+    """Compiled loops would follow such a place wherever it leads."""
+    np.savez(tmp_path / "s.npz", **PARTS | change)
+    with pytest.raises(TableError, match=reason):
+        read(tmp_path / "s.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.npy", header_of_npy((2**62, 0)), "has no columns|cannot be read as npy"),
+        ("a.npy", header_of_npy((10**15, 3)), "cannot be read as npy"),
+        ("a.npy", header_of_npy("(3, "), "cannot be read as npy"),
+        ("a.npy", header_of_npy((3, 3), "'|O'"), "cannot be read as npy"),
+        ("a.csv", b"a" + b",a" * 300_000 + b"\n", "several columns named 'a'"),
+        ("a.csv", b"a" * (1 << 20) + b"\n1\n", "line 1 is longer than 1,048,576 bytes"),
+        ("a.csv", b"a,b\n1,2\n3," + b"x" * 10**5 + b"\n", "cannot be read as csv|not numbers, in column 'b'"),
+        ("a.svm", b"", "has no rows|cannot be read"),
+    ],
+)
+def test_forged_files(tmp_path, name, content, reason):
+    path = tmp_path / name
+    path.write_bytes(content)
+    for reading in (read, source_of):
+        with pytest.raises(TableError, match=reason) as raised:
+            reading(path)
+        assert len(str(raised.value)) < 600
+
+
+def test_labels_that_are_neither_text_nor_numbers(tmp_path):
+    for values in ([[1], [2]], [{"a": 1}, {"a": 2}], pa.array([1, 2], pa.timestamp("ns")), [b"a", b"b"]):
+        pq.write_table(pa.table({"x": [1.0, 2.0], "y": values}), tmp_path / "y.parquet")
+        with pytest.raises(TableError, match=r"column 'y' holds .*, where text or numbers are needed"):
+            read(tmp_path / "y.parquet", "y")
+        with pytest.raises(TableError, match="column 'y' holds"):
+            read(tmp_path / "y.parquet", encode=["y"])
+    for values, wanted in (
+        (np.array([1, 2], ">i4"), [1, 2]),
+        (np.array([1, 2.5], np.float16), [1, 2.5]),
+        (np.array([b"a", b"\xff"]), ["a", "\ufffd"]),
+        (np.array(["a", "b"], ">U1"), ["a", "b"]),
+    ):
+        np.savez(tmp_path / "y.npz", X=X[:2], y=values)
+        assert read(tmp_path / "y.npz", "y").labels.tolist() == wanted
+    np.savez(tmp_path / "y.npz", X=X[:2], y=np.array([1, 2], "M8[s]"))
+    with pytest.raises(TableError, match="labels must be numbers or text"):
+        read(tmp_path / "y.npz", "y")
+
+
+def test_text_that_is_none(tmp_path):
+    path = tmp_path / "y.parquet"
+    pq.write_table(pa.table({"x": [1.0], "y": ["snow"]}), path, compression="none", use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"snow", b"\xff\xff\xff\xff"))
+    with pytest.raises(TableError, match=r"row group 1 of 1, from row 1 on, is damaged \(.*UTF8"):
+        read(path, "y")
+
+
+def test_columns_that_only_the_first_file_has(tmp_path):
+    pq.write_table(pa.table({"a": [1.0], "city": ["Bonn"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1.0]}), tmp_path / "2.parquet")
+    with pytest.raises(TableError, match=r"2\.parquet has no column 'city'"):
+        read(tmp_path, encode=["city"])
+
+
+def test_compressed_svmlight_files_are_read_to_their_end(tmp_path):
+    """However small compression has made them."""
+    path = tmp_path / "rows.svm.gz"
+    path.write_bytes(gzip.compress(b"1 1:2 2:3\n" * 50_000))
+    assert sum(batch.rows.shape[0] for batch in stream(path, pieces=True)) == 50_000
+
+
+def test_missing_values_in_files_of_numpy(tmp_path):
+    broken = np.where(X > 2, np.nan, X)
+    np.save(tmp_path / "x.npy", broken)
+    np.savez(tmp_path / "x.npz", X=broken)
+    for name in ("x.npy", "x.npz"):
+        with pytest.raises(TableError, match="missing or infinite"):
+            source_of(tmp_path / name)
 
 
 def test_streams_name_the_rows_with_missing_values(csv):

@@ -19,5 +19,8 @@ def write(path: Any, *parts: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, target)
+    except OSError as problem:
+        reason = f"{problem.strerror or problem}: {path} could not be written. A file that was there is as it was"
+        raise OSError(problem.errno, reason) from problem
     finally:
         beside.unlink(missing_ok=True)

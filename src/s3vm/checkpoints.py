@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import __version__, container, philox
+from s3vm._csr import csr
 from s3vm._typing import Array
 from s3vm.arrays import host
 from s3vm.backends import Backend
@@ -83,7 +84,7 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
             )
     try:
         return Checkpoint(**_unpacked(header["content"], tensors))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         raise ModelFormatError(f"{path}: its parts do not make a checkpoint ({short(str(problem))})") from problem
 
 
@@ -97,7 +98,12 @@ def is_checkpoint(path: Any) -> bool:
 
 def seed_of(path: Any) -> int | None:
     """The seed of the run, if there is a checkpoint."""
-    return int(container.read(path)[0].get("seed", 0)) if os.path.exists(path) else None
+    if not os.path.exists(path):
+        return None
+    seed = container.read(path)[0].get("seed")
+    if type(seed) is not int:
+        raise ModelFormatError(f"{path} is not a checkpoint, or damaged: it has no seed")
+    return seed
 
 
 def _short(value: Any) -> str:
@@ -164,7 +170,8 @@ def _packed(value: Any, tensors: dict[str, Array]) -> Any:
 def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
     if not isinstance(value, dict):
         return value
-    kind, content = next(iter(value.items()))
+    first: tuple[str, Any] = ("", None)
+    kind, content = next(iter(value.items()), first)
     match kind:
         case "float":
             return float(content)
@@ -175,10 +182,9 @@ def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
         case "bytes":
             return _unpacked(content, tensors).tobytes()
         case "csr":
-            pieces = tuple(_unpacked(piece, tensors) for piece in content)
-            rows = sparse.csr_array(pieces, shape=tuple(value["shape"]))
-            rows.check_format(full_check=True)
-            return rows
+            data, indices, indptr = (_unpacked(piece, tensors) for piece in content)
+            n_rows, n_columns = value["shape"]
+            return csr(data, indices, indptr, (n_rows, n_columns))
         case "part":
             return _parts()[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
         case "list" | "tuple" | "set" | "frozenset":

@@ -50,6 +50,9 @@ def read(path: Any) -> tuple[dict[str, Any], dict[str, Array]]:
             return _unpacked(file)
     except ModelFormatError as problem:
         raise ModelFormatError(f"{path}: {problem}") from None
+    except MemoryError:
+        need = f"{path} has {Path(path).stat().st_size / 2**20:,.0f} MiB, and reading it takes twice as much"
+        raise MemoryError(f"{need}: there is not enough memory") from None
 
 
 def _unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -72,12 +75,17 @@ def _unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         parts = safetensors.deserialize(raw)
     except safetensors.SafetensorError as problem:
-        raise ModelFormatError(f"not a safetensors file ({problem})") from None
+        raise ModelFormatError(f"not a safetensors file ({short(str(problem))})") from None
     tensors = {}
     for name, part in parts:
         if part["dtype"] not in _DTYPES:
             raise ModelFormatError(f"tensor {short(name)} has the type {part['dtype']}, which no model has")
-        tensors[name] = np.frombuffer(part["data"], _DTYPES[part["dtype"]]).reshape(part["shape"])
+        try:
+            tensors[name] = np.frombuffer(part["data"], _DTYPES[part["dtype"]]).reshape(part["shape"])
+        except ValueError:  # nothing, in a shape that NumPy cannot have
+            raise ModelFormatError(
+                f"tensor {short(name)} has the shape {short(part['shape'])}, which cannot be"
+            ) from None
     if tensors.pop(_DIGEST, np.empty(0)).nbytes != _DIGEST_BYTES:
         raise ModelFormatError("not a model file: it has no checksum")
     return header, tensors

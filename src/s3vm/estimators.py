@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from s3vm import backends, checkpoints, philox
 from s3vm._blas import one_blas_thread
+from s3vm._csr import check_csr
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
@@ -313,7 +314,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     @available_if(lambda self: _takes_rows(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self._learn(self._seen().without(rows), self._before())
 
     @one_blas_thread
@@ -660,7 +661,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Predicting all rows may take longer than training, so it is done when first asked for, from the rows that were
         given to `fit`.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         if self._transduction is None:
             X = self._seen().X
             assert self._training is not None
@@ -689,7 +690,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def _scores(self, X: Any) -> Array:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
 
     def _evaluate(self, source: ArraySource) -> Array:
@@ -712,7 +713,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return self._checked_tensor(X, reset)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
         if sparse.issparse(X):
-            X.check_format(full_check=True)
+            check_csr(X)
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()

@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import __version__, backends, container, philox
+from s3vm._csr import csr
 from s3vm._typing import Array
 from s3vm.calibration import Temperature
 from s3vm.container import Contents, ModelFormatError, short
@@ -250,9 +251,7 @@ def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Ar
     data = contents.tensor("centres.data", None, dtypes=_FLOATS)
     indices = contents.tensor("centres.indices", len(data), dtypes=("int32", "int64"))
     indptr = contents.tensor("centres.indptr", len(weights) + 1, dtypes=("int32", "int64"))
-    centres = sparse.csr_array((data, indices, indptr), shape=(len(weights), n_dims))
-    centres.check_format(full_check=True)
-    return centres, weights
+    return csr(data, indices, indptr, (len(weights), n_dims)), weights
 
 
 def _scaler(contents: Contents, n_dims: int) -> StandardScaler:

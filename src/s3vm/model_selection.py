@@ -21,7 +21,7 @@ from s3vm.kernels import kernel
 from s3vm.labels import as_column, split_labels
 from s3vm.safety import brier_losses
 from s3vm.solvers import solver
-from s3vm.training import Line, Progress
+from s3vm.training import Interrupted, Line, Progress
 
 __all__ = [
     "USUAL_C",
@@ -387,9 +387,12 @@ def _trial(estimator: Any, params: Params, X: Any, y: Array, splits: Splits, sco
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a bad candidate is out soon enough; that of the end may speak
+                warnings.simplefilter("error", Interrupted)  # Ctrl-C ends the search, not one candidate
                 fitted = _with(estimator, params).fit(_safe_indexing(X, train), y[train])
                 trained = time.perf_counter()
                 score = scorer(fitted, _safe_indexing(X, test), _safe_indexing(y, test))
+        except Interrupted:
+            raise KeyboardInterrupt from None
         except Exception as error:
             error.add_note(f"This was the candidate {params}")
             raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from sklearn.metrics import average_precision_score, balanced_accuracy_score
 
+from s3vm._numbers import number
 from s3vm._typing import Array
 from s3vm.models import winners
 
@@ -40,6 +41,17 @@ class Safety:
     n_labelled: int
     uncertain: bool
     sentence: str
+
+    def __post_init__(self) -> None:
+        """It may come from a file that anyone has written."""
+        kinds = (isinstance(self.scores, dict), type(self.n_labelled) is int, isinstance(self.sentence, str))
+        if not all(kinds) or not np.isfinite(number(self.weight)):
+            raise ValueError("a verdict on unlabelled rows needs a weight, scores, a number of rows and a sentence")
+        shares = [number(one.get(name)) for one in self.scores.values() for name in ("error", "balanced_error")]
+        if self.scores and (self.n_labelled < 1 or self.weight not in self.scores or 0 not in self.scores):
+            raise ValueError("a verdict on unlabelled rows needs the scores of weight 0 and of the weight it chose")
+        if not all(0 <= share <= 1 for share in shares):
+            raise ValueError("a verdict on unlabelled rows has errors that are no shares")
 
     def __str__(self) -> str:
         return self.sentence

@@ -27,6 +27,7 @@ __all__ = [
     "History",
     "Interrupted",
     "Line",
+    "NotKept",
     "OutOfRows",
     "OutOfTime",
     "Progress",
@@ -58,6 +59,10 @@ class Interrupted(UserWarning):
 
 class OutOfTime(UserWarning):
     """`max_seconds` ended the training, and the model so far is kept."""
+
+
+class NotKept(UserWarning):
+    """A checkpoint could not be written, and the training goes on without it."""
 
 
 class OutOfRows(UserWarning):
@@ -176,6 +181,8 @@ class _Keeper:
         folder = os.path.dirname(os.path.realpath(rules.checkpoint))
         if not os.path.isdir(folder) or os.path.isdir(rules.checkpoint):  # found out before the work, not after it
             raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: give a file in a folder that exists")
+        if not os.access(folder, os.W_OK):
+            raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: {folder} is read-only")
         if os.path.exists(rules.checkpoint) and not rules.resume:
             if not checkpoints.is_checkpoint(rules.checkpoint):
                 raise ValueError(f"checkpoint={rules.checkpoint!r} is a file of another kind: give another name")
@@ -193,7 +200,11 @@ class _Keeper:
 
     def write(self, state: State, log: "_Log", stop: "_Stop") -> None:
         memory = {"log": log.remember(), "stop": stop.remember()}
-        checkpoints.write(self._rules.checkpoint, self._run, Checkpoint(state, memory))
+        try:
+            checkpoints.write(self._rules.checkpoint, self._run, Checkpoint(state, memory))
+        except OSError as problem:  # a full disk should not cost what has been learnt
+            text = f"no checkpoint after iteration {state.iteration}, and the training goes on: {problem}"
+            warnings.warn(text, NotKept, stacklevel=6)
         self._last = time.monotonic()
 
 

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import tomllib
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from s3vm.bench.ablation import VARIANTS
 from s3vm.bench.results import Results
@@ -270,13 +271,16 @@ class Config:
 def read(path: Any) -> Config:
     """The configuration in a TOML file; a ValueError says what is wrong with it."""
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file: give an experiment, a TOML file")
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except tomllib.TOMLDecodeError as problem:
         raise ValueError(f"{path.name} is not valid TOML: {problem}") from None
-    solvers = {
-        name: _made(Subject, {"kind": name, **one}, path, name) for name, one in given.pop("solvers", {}).items()
-    }
+    subjects = given.pop("solvers", {})
+    if not isinstance(subjects, dict) or not all(isinstance(one, dict) for one in subjects.values()):
+        raise ValueError(f"{path.name}: solvers are tables of settings: [solvers.tsg]")
+    solvers = {name: _made(Subject, {"kind": name, **one}, path, name) for name, one in subjects.items()}
     for part, kind in _PARTS.items():
         if part in given:
             given[part] = _made(kind, given[part], path, part)
@@ -304,12 +308,38 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _made(kind: type, given: Mapping[str, Any], path: Path, where: str) -> Any:
+def _made(kind: type, given: Any, path: Path, where: str) -> Any:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{path.name}: {where} is {given!r}, where a table of settings is needed")
     known = [one.name for one in fields(kind)]
     strange = [name for name in given if name not in known]
     if strange:
         raise ValueError(f"{path.name}: {where} has {strange[0]!r}, which is not known; there are {', '.join(known)}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    made = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    hints = get_type_hints(kind)
+    for name, value in made.items():
+        if not _is_a(value, hints[name]):
+            wanted = getattr(hints[name], "__name__", str(hints[name]))
+            raise ValueError(f"{path.name}: {where} has {name} = {value!r}, where {wanted} is needed")
+    return kind(**made)
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value of a TOML file is what a field is annotated as."""
+    kinds = get_args(hint)
+    match get_origin(hint) or hint:
+        case types.UnionType:
+            return any(_is_a(value, one) for one in kinds)
+        case origin if origin in (tuple, list):
+            return isinstance(value, list | tuple) and all(_is_a(one, kinds[0]) for one in value)
+        case origin if origin is dict:
+            return isinstance(value, dict) and all(_is_a(one, kinds[1]) for one in value.values())
+        case kind if kind is Any:
+            return True
+        case kind if kind is float:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case kind:
+            return type(value) is kind
 
 
 def _check(config: Config, path: Path) -> None:

@@ -29,20 +29,24 @@ class Commands(TyperGroup):
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         try:
             code = super().main(args, standalone_mode=False, **extra)
+            sys.stdout.flush()  # a full disk shows here, or not before the very end
         except typer.TyperException as problem:
             asked = getattr(problem, "ctx", None)
             code = _complain(problem.format_message() + (f" See {asked.command_path} --help" if asked else ""))
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
-            code = _complain(str(problem) or type(problem).__name__)
+            little = "there is not enough memory: give fewer rows, or read them with --stream"
+            code = _complain(str(problem) or (little if isinstance(problem, MemoryError) else type(problem).__name__))
         if standalone_mode:
             sys.exit(code)
         return code
 
 
 def _complain(problem: str) -> int:
-    text = " ".join(problem.split())
+    from s3vm.cli.screen import printable
+
+    text = printable(" ".join(problem.split()))
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("s3vm: ", "bold red"), text))
     return 1
 

@@ -23,7 +23,7 @@ from s3vm.cli import summary
 from s3vm.cli.data import Data, Files, gather, held_rows, writable
 from s3vm.cli.fitting import scaled
 from s3vm.cli.measures import error_of
-from s3vm.cli.screen import Screen
+from s3vm.cli.screen import Screen, printable
 from s3vm.cli.settings import Settings
 from s3vm.kernels import Kernel
 from s3vm.solvers import SOLVERS, solver
@@ -90,7 +90,7 @@ def compare(
     if report is not None and found:
         _report(report, result, settings)
         result["report"] = report
-    screen.finish(result, *summary.of_comparison(result))
+    screen.finish(result, *summary.of_comparison(printable(result)))
     if interrupted:
         raise Exit(130)
 

@@ -19,7 +19,7 @@ from s3vm._typing import Rows
 from s3vm.cli import summary
 from s3vm.cli.data import Data, Files, gather, held_rows, opened, writable
 from s3vm.cli.measures import held_out, measured, model_facts, verdict
-from s3vm.cli.screen import Screen
+from s3vm.cli.screen import Screen, printable
 from s3vm.cli.settings import Settings
 from s3vm.pipelines import Parts
 from s3vm.sources import stack
@@ -87,7 +87,7 @@ def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str
             labels = np.append(data.labels, np.full(learnt.rows.shape[0] - len(data.labels), None))
             reports.of_fit(clf, learnt.rows, labels, report, named, title=title, more=more)
         result["report"] = report
-    screen.finish(result, *summary.of_fit(result))
+    screen.finish(result, *summary.of_fit(printable(result)))
     if learnt.interrupted:
         raise Exit(130)
 
@@ -111,7 +111,7 @@ def tune(screen: Screen, files: Files, settings: Settings) -> None:
         result["grid"] = {"C": list(clf.Cs), "gamma": clf.cv_gammas_, "error": clf.cv_errors_}
     elif settings.tuned:
         screen.warn(f"{data.n_labelled} labelled rows are too few to choose by: C and gamma are the usual ones")
-    screen.finish(result, *summary.of_tuning(result))
+    screen.finish(result, *summary.of_tuning(printable(result)))
 
 
 def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:

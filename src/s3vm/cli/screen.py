@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "bytes_of", "grid", "percent", "seconds"]
+__all__ = ["Screen", "bytes_of", "grid", "percent", "printable", "seconds"]
 
 
 class Told(Protocol):
@@ -51,7 +51,7 @@ class Screen:
         )
         hidden = self._json or self._quiet or not self._err.is_terminal
         with Progress(*columns, console=self._err, transient=True, disable=hidden) as bar:
-            task = bar.add_task(what, total=None, count="")
+            task = bar.add_task(printable(what), total=None, count="")
 
             def told(done: int, total: int | None = None, what: str | None = None) -> None:
                 count = f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"
@@ -90,7 +90,7 @@ class Screen:
         for part in shown:
             self._out.print(part)
         for text in self._warnings:
-            self._err.print(Text.assemble(("warning: ", "bold yellow"), text))
+            self._err.print(Text.assemble(("warning: ", "bold yellow"), printable(text)))
 
 
 class _Clock(ProgressColumn):
@@ -99,6 +99,15 @@ class _Clock(ProgressColumn):
     def render(self, task: Task) -> Text:
         left = task.time_remaining
         return Text(seconds(task.elapsed or 0.0) if left is None else f"{left:.0f} s left", style="dim")
+
+
+def printable(value: Any) -> Any:
+    """Text without signs that steer a terminal: names of classes and columns are as whoever made the file likes."""
+    if isinstance(value, str):
+        return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in value)
+    if isinstance(value, Mapping):
+        return {printable(key): printable(entry) for key, entry in value.items()}
+    return [printable(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def grid(facts: Mapping[str, RenderableType | None]) -> Table:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from rich.markup import escape
 from sklearn.preprocessing import StandardScaler
 
 import s3vm
@@ -14,7 +15,7 @@ from s3vm._typing import Array, Rows
 from s3vm.cli import summary
 from s3vm.cli.data import codes_of, target_of
 from s3vm.cli.measures import held_out, measured, model_facts, verdict
-from s3vm.cli.screen import Screen, bytes_of, grid
+from s3vm.cli.screen import Screen, bytes_of, grid, printable
 from s3vm.models import winners
 from s3vm.pipelines import Parts, taken_apart
 
@@ -104,7 +105,7 @@ def predict(
         "seconds": duration,
     }
     if output != "-":
-        screen.finish(result, *summary.of_predictions(result))
+        screen.finish(result, *summary.of_predictions(printable(result)))
 
 
 def evaluate(
@@ -136,7 +137,7 @@ def evaluate(
         "unlabelled": n_rows - len(truth),
         "measures": measured(truth, found, clf.classes_, probabilities),
     }
-    screen.finish(result, *summary.of_evaluation(result))
+    screen.finish(result, *summary.of_evaluation(printable(result)))
 
 
 def info(screen: Screen, model: str) -> None:
@@ -156,9 +157,9 @@ def info(screen: Screen, model: str) -> None:
         "held_out": held_out(clf),
         "unlabelled": verdict(clf),
         "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
-        "versions": header["versions"],
+        "versions": header.get("versions"),
     }
-    screen.finish(result, *summary.of_model(result))
+    screen.finish(result, *summary.of_model(printable(result)))
 
 
 def export(screen: Screen, model: str, output: str, compress: str | None, tolerance: float) -> None:
@@ -178,5 +179,8 @@ def export(screen: Screen, model: str, output: str, compress: str | None, tolera
             result["compression"] = str(taken_apart(estimator).classifier.compression_)
     to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
     result |= {"output": output, "bytes": Path(output).stat().st_size}
-    facts = {"Written": f"{output}  [dim]{bytes_of(result['bytes'])}[/dim]", "Smaller": result.get("compression")}
+    facts = {
+        "Written": f"{escape(printable(output))}  [dim]{bytes_of(result['bytes'])}[/dim]",
+        "Smaller": result.get("compression"),
+    }
     screen.finish(result, grid(facts))

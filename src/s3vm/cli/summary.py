@@ -164,7 +164,7 @@ def of_model(result: dict[str, Any]) -> list[RenderableType]:
         "Held-out error": None if found is None else interval_text(found),
         "Unlabelled rows": _verdict(result["unlabelled"], found),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),
-        "Written by": ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
+        "Written by": _versions(result["versions"]),
     }
     return [Text.assemble((result["file"], "bold"), f"  {bytes_of(result['bytes'])}"), Text(), grid(facts)]
 
@@ -213,6 +213,13 @@ def _verdict(verdict: dict[str, Any] | None, found: dict[str, Any] | None) -> st
 def _listed(names: list[str]) -> str:
     more = len(names) - _MOST_CLASSES
     return escape(", ".join(names[:_MOST_CLASSES])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _versions(versions: Any) -> str | None:
+    """What wrote a model file, as far as it says so."""
+    if not isinstance(versions, dict):
+        return None
+    return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def _and(names: list[str]) -> str:

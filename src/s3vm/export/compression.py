@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from s3vm import backends
 from s3vm._blas import one_blas_thread
+from s3vm._numbers import number
 from s3vm._typing import Array, Rows
 from s3vm.estimators import S3VMClassifier
 from s3vm.models import Model, winners
@@ -62,6 +63,15 @@ class Compression:
     least_agreement: float = 1.0
     rms: float = 0.0
     speed_up: float = 1.0
+
+    def __post_init__(self) -> None:
+        """It may come from a file that anyone has written."""
+        numbers = (self.size, self.size_before, self.agreement, self.least_agreement, self.rms, self.speed_up)
+        if (
+            self.kind not in ("features", "landmarks", "none")
+            or not np.isfinite([number(one) for one in numbers]).all()
+        ):
+            raise ValueError("a compression is into features or landmarks, and told in numbers")
 
     def __str__(self) -> str:
         if self.kind == "none":

@@ -21,16 +21,13 @@ def of_experiment(path: Any, output: Any) -> Path:
     rows, config = results.read(path)
     if not rows:
         raise ValueError(f"{path} has no rows: run s3vm bench first")
-    with optional("matplotlib.style", "report").context("default"):
-        report = _Report(rows, config)
-        return write(
-            output,
-            report.title,
-            report.summary(),
-            Sections(report.tally, report.notes),
-            report.settings(),
-            report.headline(),
-        )
+    try:
+        with optional("matplotlib.style", "report").context("default"):
+            report = _Report(rows, config)
+            said = report.title, report.summary(), Sections(report.tally, report.notes), report.settings()
+            return write(output, *said, report.headline())
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as problem:
+        raise ValueError(f"{path} is not a file of results: its rows do not make sense ({problem!r})") from problem
 
 
 class _Report:

@@ -82,7 +82,12 @@ class FileSource(StreamSource):
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": dtype, **options}
         self._open()
         names = self._table.names
-        n_dims = len(names) if names is not None else next(self._table.parts()).rows.shape[1]
+        if names is not None:
+            n_dims = len(names)
+        elif (first := next(self._table.parts(), None)) is not None:
+            n_dims = first.rows.shape[1]
+        else:
+            raise _readers().TableError(f"{self._table.path} has no rows")
         super().__init__([], n_dims, dtype, buffer_bytes)
         self.names = names
         self._survey: _Survey | None = None
@@ -164,6 +169,8 @@ class FileSource(StreamSource):
                 counts = self.survey().counts
             parts = [partial(_unlabelled, self._table, k, self._survey is None) for k in range(len(counts))]
             self._chunks = [Chunk(count, part) for count, part in zip(counts, parts, strict=True) if count]
+            if not self._chunks and self._survey is None:
+                raise _readers().TableError(f"{self._table.path} has no rows")
             if not self._chunks:
                 raise ValueError(f"{self._table.path}: every row has a label, so there are no unlabelled rows to read")
         return self._chunks
@@ -211,5 +218,7 @@ def source_of(path: Any, dtype: Any = np.float32) -> Any:
         files = kinds.files_of(os.fspath(path))
         kind = kinds.kind_of(files[0])
         if len(files) == 1 and issubclass(kind, kinds.Npy | kinds.Npz):
+            for _ in _readers().stream(files[0], dtype=dtype):
+                pass  # looks at all rows once, as at those of an array
             return ArraySource(kind(files[0]).arrays(None, None, dtype)[0], None, dtype)
     return FileSource(path, dtype=dtype)

@@ -7,7 +7,8 @@ it, each read when it is asked for; csv and parquet files may be of any size. `r
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -23,7 +24,7 @@ from scipy import sparse
 
 from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows, stack
-from s3vm.tables.errors import TableError, listed, nearest
+from s3vm.tables.errors import TableError, listed, nearest, shortened
 from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
 from s3vm.tables.labels import label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
@@ -114,13 +115,12 @@ class Stream:
         """Raises a TableError if any of these rows has values that are missing or infinite."""
         self.refuse(_not_finite(rows), where)
 
-    def refuse(self, not_finite: Array, where: str) -> None:
+    def refuse(self, not_finite: Mapping[int, int], where: str) -> None:
         """Raises a TableError if any column has values that are missing or infinite; `not_finite` counts them."""
-        at = np.flatnonzero(not_finite)
-        if not len(at):
+        if not not_finite:
             return
-        names = self.names or [str(number + 1) for number in range(len(not_finite))]
-        columns = listed([f"{names[column]!r} {not_finite[column]:,}" for column in at])
+        names = {column: str(column + 1) if self.names is None else self.names[column] for column in not_finite}
+        columns = listed([f"{names[column]!r} {count:,}" for column, count in sorted(not_finite.items())])
         raise TableError(
             f"{self.path}: values are missing or infinite in {where}, by column: {columns}. Fill them in, or leave out "
             "those rows or columns"
@@ -212,6 +212,7 @@ def stream(
     for file in files:
         plain, indicators = _plan(file, chosen, others)
         file.check_numbers(plain)
+        file.check_labels([*([target] if target is not None else []), *{column for column, _ in indicators.values()}])
         read_it = partial(_named, file, chosen, plain, indicators, target, keep, marks, dtype)
         chunks += [Chunk(n_rows, partial(read_it, group)) for group, n_rows in enumerate(file.groups)]
     return Stream(path, chosen, chunks, size)
@@ -275,10 +276,10 @@ def read(
 ) -> Table:
     """A whole file or folder; the parameters are those of `stream`, `progress` is told how many rows have been read."""
     source = stream(path, target, features, drop=drop, mark=mark, encode=encode, size=sys.maxsize, dtype=dtype)
-    parts, not_finite, n_rows = [], np.zeros(1, dtype=np.intp), 0
+    parts, not_finite, n_rows = [], Counter[int](), 0
     for batch in source.parts():
         parts.append(batch)
-        not_finite = not_finite + _not_finite(batch.rows)
+        not_finite.update(_not_finite(batch.rows))
         n_rows += batch.rows.shape[0]
         if progress is not None:
             progress(n_rows)
@@ -342,14 +343,16 @@ def _encoded(files: Sequence[Named], chosen: list[str], encode: list[str]) -> li
     """The features, those to be encoded as one for each of their values."""
     values: dict[str, set[str]] = {column: set() for column in encode if column in chosen}
     for file in files:
+        _plan(file, [], list(values))
+        file.check_labels(list(values))
         for group in range(len(file.groups) * bool(values)):
             for columns in file.batches([], list(values), np.float32, group):
                 for column, known in values.items():
                     known |= set(_keys(columns[column].unique())) - {""}
                     if len(known) > _MOST_VALUES:
                         raise TableError(
-                            f"{file.path}: column {column!r} has more than {_MOST_VALUES:,} different values, too many "
-                            "to encode: drop it, or put them into groups"
+                            f"{file.path}: column {shortened(repr(column))} has more than {_MOST_VALUES:,} different "
+                            "values, too many to encode: drop it, or put them into groups"
                         )
     return [
         feature
@@ -386,9 +389,12 @@ def _together(parts: list[Batch]) -> Batch:
     return Batch(stack([part.rows for part in parts]), np.concatenate(labels) if labels else None, kept)
 
 
-def _not_finite(rows: Rows) -> Array:
-    """How many values of each column are missing or infinite."""
+def _not_finite(rows: Rows) -> dict[int, int]:
+    """How many values are missing or infinite, of each column that has any; columns may be very many."""
     if sparse.issparse(rows):
-        return np.bincount(rows.indices[~np.isfinite(rows.data)], minlength=rows.shape[1])
-    finite = np.isfinite(rows)
-    return np.zeros(rows.shape[1], dtype=np.intp) if finite.all() else (~finite).sum(axis=0)
+        wrong = rows.indices[~np.isfinite(rows.data)]
+    else:
+        finite = np.isfinite(rows)
+        wrong = np.empty(0, np.intp) if finite.all() else np.nonzero(~finite)[1]
+    columns, counts = np.unique(wrong, return_counts=True)
+    return dict(zip(columns.tolist(), counts.tolist(), strict=True))

@@ -1,23 +1,31 @@
-"""The kinds of files, one class each. They know columns and types, and nothing of features and labels."""
+"""The kinds of files, one class each. They know columns and types, and nothing of features and labels.
 
+The readers that they call belong to others, and raise what they like at a file that is damaged or forged: errors of
+compression, of arithmetic, of Python's own parser. Whatever it is becomes a TableError.
+"""
+
+import bz2
+import gzip
 import os
 import re
+import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
+from s3vm._csr import csr
 from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows
-from s3vm.tables.errors import TableError, listed, nearest
+from s3vm.tables.errors import TableError, listed, nearest, shortened
 
 __all__ = ["Named", "Npy", "Npz", "Svmlight", "Unnamed", "files_of", "kind_of"]
 
@@ -30,6 +38,8 @@ _PAGE = 1 << 16  # bytes
 _WHOLE = 64 << 20  # bytes of a group of rows of a parquet file up to which it is decoded at once, which is faster
 _PIECE = 16 << 20  # bytes of an svmlight file that are read together in a stream
 _MOST_FEATURES = (1 << 31) - 1
+_MOST_LINE = 1 << 20  # bytes of names in the first line of a csv file
+_SHOWN = 60  # characters of a line that cannot be read
 
 
 class Named(ABC):
@@ -59,8 +69,17 @@ class Named(ABC):
             examples = [f"{name!r} ({str(self.example(name))[:30]!r})" for name in wrong]
             raise TableError(
                 f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers, or "
-                f"drop {','.join(wrong)}"
+                f"drop {shortened(','.join(wrong))}"
             )
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """Raises a TableError if any of these columns holds neither text nor numbers, such as lists or times."""
+        for name in names:
+            if not _is_label(self.types[name]):
+                raise TableError(
+                    f"{self.path}: column {shortened(repr(name))} holds {shortened(self.types[name])}, where text or "
+                    "numbers are needed: give another column, or write it as text"
+                )
 
 
 class Unnamed(ABC):
@@ -79,6 +98,8 @@ class Unnamed(ABC):
         """The matrix, if it is one of numbers with so many columns."""
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise TableError(f"{self.path}: X must be a matrix of numbers, not {X.dtype} of shape {X.shape}")
+        if not X.shape[1]:
+            raise TableError(f"{self.path}: X has no columns")
         if n_features is not None and X.shape[1] != n_features:
             raise TableError(f"{self.path} has {X.shape[1]} columns, {n_features} are needed")
         return X
@@ -93,24 +114,25 @@ class Csv(Named):
         self.path = path
         try:
             with pa.input_stream(path, compression="detect") as file:
-                start = file.read(_BLOCK)
-        except OSError as problem:
+                start = file.read(_MOST_LINE)
+        except (ValueError, OSError) as problem:
             raise TableError(f"{path} cannot be read as csv: {problem}") from None
         if not start.strip():
             raise TableError(f"{path} is empty")
         line = start.split(b"\n", 1)[0]
+        if len(line) == _MOST_LINE:
+            raise TableError(f"{path}, line 1 is longer than {_MOST_LINE:,} bytes, too long for names of columns")
         self._separator = max(_SEPARATORS, key=lambda mark: line.count(mark.encode()))
         self._block = max(_BLOCK, _LINES * len(line))
+        self.types = {}
         guess = pa_csv.ConvertOptions()
         try:
             reader = self._open(guess)
             names = reader.schema.names
             self._start = next(iter(reader), None)
-        except (ValueError, OSError) as problem:
+        except Exception as problem:
             raise self._reason(problem, guess) from None
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise TableError(f"{path} has several columns named {listed(list(map(repr, twice)))}: rename them")
+        _different(path, names)
         if all(re.fullmatch(r"[-+.\deE]+", name) for name in names):
             raise TableError(f"{path} begins with numbers: its first line must hold the names of the columns")
         self.types = dict(zip(names, reader.schema.types, strict=True))
@@ -129,7 +151,7 @@ class Csv(Named):
         try:
             for batch in self._open(options):
                 yield _cast(batch, numbers, number)
-        except (ValueError, OSError) as problem:
+        except Exception as problem:
             raise self._reason(problem, options) from None
 
     def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
@@ -145,16 +167,17 @@ class Csv(Named):
         try:
             for _ in self._open(options, use_threads=False):
                 pass
-        except (ValueError, OSError) as again:
+        except Exception as again:
             problem = again
-        text = str(problem)
+        text = shortened(str(problem), 300)
         line = re.search(r"Row #(\d+)", text)
         where = f"{self.path}, line {int(line[1]):,}" if line else self.path
         if ragged := re.search(r"Expected (\d+) columns, got (\d+)", text):
             return TableError(f"{where}: {ragged[2]} values, where the first line has {ragged[1]} names")
         if wrong := re.search(r"In CSV column #(\d+).*invalid value (.*)", text, re.DOTALL):
-            name = list(self.types)[int(wrong[1])]
-            return TableError(f"{where}: {wrong[2]} in column {name!r} is not a number")
+            names = [shortened(repr(name)) for name in self.types]
+            name = names[int(wrong[1])] if names else wrong[1]
+            return TableError(f"{where}: {wrong[2]} in column {name} is not a number")
         return TableError(f"{where} cannot be read as csv: {text}")
 
 
@@ -164,31 +187,50 @@ class Parquet(Named):
     def __init__(self, path: str) -> None:
         self.path = path
         with self._open() as file:
-            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-            self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+            try:
+                names, types = file.schema_arrow.names, file.schema_arrow.types
+                self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+            except Exception as problem:
+                raise self._broken(problem) from None
+        _different(path, names)
+        self.types = dict(zip(names, types, strict=True))
 
     def example(self, name: str) -> Any:
         with self._open() as file:
-            return _first(next(file.iter_batches(_ROWS, columns=[name]))[name])
+            try:
+                return _first(next(file.iter_batches(_ROWS, columns=[name]))[name])
+            except Exception:
+                return ""
 
     def batches(
         self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
     ) -> Iterator[dict[str, pa.Array]]:
         columns = [*numbers, *others]
         with self._open() as file:
-            if (self.groups[group] or 0) * 8 * len(columns) <= _WHOLE:
-                batches = iter(file.read_row_group(group, columns).to_batches(_ROWS))
-            else:
-                batches = file.iter_batches(_ROWS, row_groups=[group], columns=columns)
-            for batch in batches:
-                yield _cast(batch, numbers, pa.from_numpy_dtype(dtype))
+            try:
+                if (self.groups[group] or 0) * 8 * len(columns) <= _WHOLE:
+                    batches = iter(file.read_row_group(group, columns).to_batches(_ROWS))
+                else:
+                    batches = file.iter_batches(_ROWS, row_groups=[group], columns=columns)
+                for batch in batches:
+                    batch.validate(full=True)  # text that is none, places that are not there
+                    yield _cast(batch, numbers, pa.from_numpy_dtype(dtype))
+            except Exception as problem:
+                rows = sum(n_rows or 0 for n_rows in self.groups[:group])
+                raise TableError(
+                    f"{self.path}: row group {group + 1:,} of {len(self.groups):,}, from row {rows + 1:,} on, is "
+                    f"damaged ({shortened(problem)}): write the file again, or leave it out"
+                ) from None
 
     def _open(self) -> pq.ParquetFile:
         try:
             # Pages are read as they are needed: a group of rows may be as large as the file.
             return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE)
-        except (pa.ArrowException, OSError) as problem:
-            raise TableError(f"{self.path} is not a parquet file: {problem}") from None
+        except Exception as problem:
+            raise self._broken(problem) from None
+
+    def _broken(self, problem: Exception) -> TableError:
+        return TableError(f"{self.path} is not a parquet file, or damaged: {shortened(problem)}")
 
 
 class Svmlight(Unnamed):
@@ -200,8 +242,10 @@ class Svmlight(Unnamed):
 
     def pieces(self, n_features: int | None) -> list[dict[str, Any]]:
         """What `piece` takes for each part of the file, in order, and its rows; reading them once tells the columns."""
-        length = _PIECE if not _is_compressed(self.path) else max(1, 16 * Path(self.path).stat().st_size)
-        starts = range(0, Path(self.path).stat().st_size, length)
+        n_bytes, length = os.path.getsize(self.path), _PIECE
+        starts: Sequence[int] = range(0, n_bytes, length)
+        if _is_compressed(self.path):
+            starts, length = [0], -1  # nobody knows how long it is, and only its start can be found
         found, low, high = [], 1, 0
         for start in starts:
             X, _ = self._load(offset=start, length=length, n_features=_MOST_FEATURES, zero_based=True)
@@ -221,27 +265,47 @@ class Svmlight(Unnamed):
     def _load(self, dtype: Any = np.float32, **where: Any) -> tuple[Rows, Array]:
         try:
             X, y = load_svmlight_file(self.path, dtype=dtype, **where)
-        except (ValueError, OSError) as problem:
-            raise TableError(f"{self.path} cannot be read as svmlight: {problem}") from None
+        except Exception as problem:
+            raise self._reason(problem) from None
         return as_rows(X, dtype), y
+
+    def _reason(self, problem: Exception) -> TableError:
+        """The problem in words. The reader does not know the line: it is found by a second look."""
+        n_before, words = 0, shortened(problem)
+        try:
+            with _decompressed(self.path) as file:
+                while lines := file.readlines(_BLOCK):
+                    if (found := _first_bad(lines)) is not None:
+                        at, reason = found
+                        shown = shortened(lines[at].decode("utf-8", "backslashreplace").strip(), _SHOWN)
+                        return TableError(
+                            f"{self.path}, line {n_before + at + 1:,} cannot be read as svmlight: {reason}, in "
+                            f"{shown!r}. A line is a label and column:value for each entry, columns ascending"
+                        )
+                    n_before += len(lines)
+        except (EOFError, OSError, zlib.error) as damage:
+            words = f"{shortened(damage)} after line {n_before:,}"
+        return TableError(f"{self.path} cannot be read as svmlight: {words}")
 
 
 class Npz(Unnamed):
     """NumPy arrays: `X`, or `data`, `indices`, `indptr` and `shape` of a CSR matrix, and the labels, `y`."""
 
     def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        y = None
         try:
             with np.load(self.path, allow_pickle=False) as stored:
                 if "data" in stored:
                     parts = (stored["data"], stored["indices"], stored["indptr"])
-                    X = sparse.csr_array(parts, shape=stored["shape"])
+                    X = csr(*parts, _two_numbers(stored["shape"]))
                 else:
                     X = stored[self._there("X", stored.files)]
-                y = None if target is None else stored[self._there(target, stored.files)]
+                if target is not None:
+                    y = _plain_labels(stored[self._there(target, stored.files)])
         except TableError:
             raise
-        except (AttributeError, BadZipFile, EOFError, OSError, TypeError, ValueError) as problem:
-            raise TableError(f"{self.path} cannot be read as npz: {problem}") from None
+        except Exception as problem:
+            raise TableError(f"{self.path} cannot be read as npz: {shortened(problem)}") from None
         self.checked(X, n_features)
         if y is not None and y.shape != (X.shape[0],):
             raise TableError(f"{self.path}: {target} has the shape {y.shape}, where X has {X.shape[0]} rows")
@@ -263,8 +327,8 @@ class Npy(Unnamed):
             )
         try:
             X = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except (EOFError, OSError, ValueError) as problem:
-            raise TableError(f"{self.path} cannot be read as npy: {problem}") from None
+        except Exception as problem:
+            raise TableError(f"{self.path} cannot be read as npy: {shortened(problem)}") from None
         return self.checked(X, n_features), None
 
 
@@ -320,6 +384,62 @@ def _is_number(kind: pa.DataType) -> bool:
     """Whether a column of that type can be read as numbers; one that is empty at the start may be."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
     return any(test(kind) for test in tests)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    """Whether a column of that type can be read as labels: text, numbers, or days."""
+    if pa.types.is_dictionary(kind):
+        return _is_label(kind.value_type)
+    return _is_number(kind) or pa.types.is_date(kind) or kind in (pa.string(), pa.large_string())
+
+
+def _plain_labels(y: Any) -> Array:
+    """Labels as this machine has them, and not of a type that only NumPy knows."""
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in "biufUS":
+        raise ValueError("labels must be numbers or text")
+    if y.dtype.kind == "S":
+        return np.char.decode(y, "utf-8", "replace")
+    return y.astype(np.float64) if y.dtype.kind == "f" else y.astype(y.dtype.newbyteorder("="))
+
+
+def _two_numbers(shape: Any) -> tuple[int, int]:
+    """The shape of a matrix, which somebody has written into a file."""
+    if not isinstance(shape, np.ndarray) or shape.shape != (2,) or shape.dtype.kind not in "iu":
+        raise ValueError("the shape of its matrix is not two whole numbers")
+    return int(shape[0]), int(shape[1])
+
+
+def _different(path: str, names: Sequence[str]) -> None:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise TableError(f"{path} has several columns named {listed(list(map(repr, twice)))}: rename them")
+
+
+def _decompressed(path: str) -> Any:
+    """A file as scikit-learn's reader of svmlight opens it."""
+    if path.endswith(".gz"):
+        return gzip.open(path, "rb")
+    return bz2.open(path, "rb") if path.endswith(".bz2") else open(path, "rb")
+
+
+def _first_bad(lines: list[bytes]) -> tuple[int, str] | None:
+    """The place of the first of these lines that cannot be read as svmlight, and the reason; halves are tried."""
+
+    def problem(some: list[bytes]) -> str | None:
+        try:
+            load_svmlight_file(BytesIO(b"".join(some)), n_features=_MOST_FEATURES, zero_based=True)
+        except Exception as raised:
+            return shortened(raised)
+        return None
+
+    first, last, reason = 0, len(lines), problem(lines)
+    while reason is not None and last - first > 1:
+        middle = (first + last) // 2
+        if (of_half := problem(lines[first:middle])) is not None:
+            last, reason = middle, of_half
+        else:
+            first, reason = middle, problem(lines[middle:last])
+    return None if reason is None else (first, reason)
 
 
 def _cast(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> dict[str, pa.Array]:

@@ -1,6 +1,7 @@
 """Labels as files have them."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def _number(value: Any) -> Any:
         if not _NUMBER.fullmatch(value):
             return None
         value = float(value) if "." in value else int(value)
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating | Decimal):
+        value = float(value)
         return int(value) if value.is_integer() else value
-    return value
+    return value if isinstance(value, int | np.integer | np.bool_) else None

@@ -65,16 +65,32 @@ class Writer:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if self._sink is None:
             return
-        if self._parquet is not None:
-            self._parquet.close()
-        self._sink.close()
-        if kind is None:
-            os.replace(self._beside, Path(self._path).resolve())
-        else:
+        try:
+            if self._parquet is not None:
+                self._parquet.close()
+            self._sink.close()
+            if kind is None:
+                os.replace(self._beside, Path(self._path).resolve())
+        except OSError as problem:
+            if kind is None:  # else what happened first is to be told
+                raise self._failed(problem) from None
+        finally:
             self._beside.unlink(missing_ok=True)
+
+    def _failed(self, problem: Exception) -> TableError:
+        what = f"{self._path} could not be written, and a file that was there is as it was"
+        return TableError(f"{'standard output could not be written' if self._path == '-' else what}: {problem}")
 
     def write(self, columns: Mapping[str, Any]) -> None:
         """Appends rows: an array for each column, of the same names and types every time."""
+        try:
+            self._append(columns)
+        except BrokenPipeError:
+            raise
+        except (OSError, NotImplementedError) as problem:
+            raise self._failed(problem) from None
+
+    def _append(self, columns: Mapping[str, Any]) -> None:
         table = pa.table(dict(columns))
         if not self._is_csv:
             self._parquet = self._parquet or pq.ParquetWriter(self._sink, table.schema)

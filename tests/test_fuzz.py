@@ -1,0 +1,25 @@
+"""Files and arguments that are nearly right: an error of our own that says what is wrong, or a result; never a crash.
+
+Each target is fuzzed in a process of its own (see `fuzzing`): no other exception, no crash of compiled code, at most 20
+seconds a case and 100 MB above what the process had before. What was found is kept in tests of its own, by what it was.
+"""
+
+import pytest
+
+from effort import cases
+from fuzzing import run_apart
+
+HOW_MANY = {
+    "models": cases(1_500, 100_000),
+    "checkpoints": cases(300, 10_000),
+    "tables": cases(1_500, 100_000),
+    "command line": cases(150, 100_000),
+}
+
+
+@pytest.mark.parametrize("target", HOW_MANY)
+def test_fuzz(target):
+    outcomes = run_apart(target, 0, HOW_MANY[target])
+    assert sum(outcomes.values()) == HOW_MANY[target]
+    fine = sum(count for name, count in outcomes.items() if name.endswith((" 0", "loaded", "read")))
+    assert 0.02 < fine / HOW_MANY[target] < 0.9, "most cases should be wrong, and some right"
