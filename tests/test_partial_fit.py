@@ -156,7 +156,7 @@ def test_a_copy_goes_on_alike_and_an_error_leaves_no_trace():
     at_once = S3VMClassifier(SOLVERS[0], **FAST).partial_fit(*both)
     np.testing.assert_array_equal(fitted.decision_function(X_TEST), at_once.decision_function(X_TEST))
     streamed = S3VMClassifier(SOLVERS[0], **FAST).fit(X_TEST[:20], Y_TEST[:20], unlabeled=X_TEST[20:])
-    with pytest.raises(AttributeError, match="stream"):
+    with pytest.raises(ValueError, match=r"nor one of a stream has kept.*begin with partial_fit"):
         streamed.partial_fit(*rows(1))
 
 

@@ -185,7 +185,7 @@ def test_numpy_files_stay_on_the_disk(tmp_path):
     for name in ("rows.npy", "rows.npz"):
         source = source_of(tmp_path / name)
         np.testing.assert_array_equal(drawn(source, range(3)), expected)
-    assert isinstance(source_of(tmp_path / "rows.npy")._X, np.memmap)
+    assert isinstance(source_of(tmp_path / "rows.npy").X, np.memmap)
     np.testing.assert_array_equal(read(tmp_path / "rows.npy").rows, X)
     with pytest.raises(TableError, match="no labels"):
         read(tmp_path / "rows.npy", "y")

@@ -208,6 +208,7 @@ def killed_at(iteration):
     return watch
 
 
+@pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 @pytest.mark.parametrize("kind", ["array", "files", "batches"])
 @pytest.mark.parametrize(
     "solver", [TSG(**FEATURES), TSG.as_printed(max_iter=40, n_features=64), FRS(max_iter=60, n_features=128)]
@@ -242,6 +243,7 @@ def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path):
     same(one, two)
 
 
+@pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     path = tmp_path / "c"
     S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)
@@ -252,12 +254,15 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     for settings, rows, labels, reason in (
         ({"solver": TSG(**FEATURES | {"max_iter": 61})}, X, SOME, "solver there TSG.*max_iter=60.*here.*max_iter=61"),
         ({"gamma": 1.0}, X, SOME, r"kernel there RBF\(gamma=2.0.*here RBF\(gamma=1.0"),
-        ({"C": 4.0}, X, SOME, "costs of the rows"),
+        ({"C": 4.0}, X, SOME, r"C there 3\.0, here 4\.0"),
+        ({"class_weight": {0: 2, 1: 1}}, X, SOME, "class_weight there None, here {0: 2, 1: 1}"),
+        ({"class_prior": [0.4, 0.6]}, X, SOME, r"class_prior there None, here \[0\.4, 0\.6\]"),
+        ({"probability": False}, X, SOME, "probability there True, here False"),
         ({"random_state": 1}, X, SOME, "seed there 0, here 1"),
         ({"dtype": "float64"}, X, SOME, "precision there float32"),
         ({"loss": "hat"}, X, SOME, "loss there Exponential"),
         ({"early_stopping": "reference"}, X, SOME, "early_stopping there None"),
-        ({"unlabeled_weight": 0.5}, X, SOME, "labels there|unlabeled_weight there"),
+        ({"unlabeled_weight": 0.5}, X, SOME, r"unlabeled_weight there .*, here 0\.5"),
         ({}, other, SOME, "labelled rows there 60"),
         ({}, X, relabelled, "labels there|labelled rows there"),
         ({}, X[:-1], SOME[:-1], "unlabelled rows there 2,940 .*, here 2,939 "),
@@ -344,11 +349,15 @@ def test_early_stopping(kind):
     whole = S3VMClassifier(**settings).fit(X, SOME)
     assert np.mean(clf.predict(X) != whole.predict(X)) < 0.02
     assert clone(clf).early_stopping == kind
+    for solver in (TSG(**FEATURES), "cccp"):
+        with pytest.warns(UserWarning, match=f"early_stopping='{kind}' has no effect.*Raise max_iter"):
+            S3VMClassifier(solver, early_stopping=kind).fit(X[:100], SOME[:100])
     alone = S3VMClassifier(early_stopping=kind, probability=False, unlabeled_weight=1.0)
     with pytest.raises(ValueError, match=r"needs labelled rows that are left out|needs unlabelled rows"):
         alone.fit(*(X[:60], Y[:60]) if kind == "reference" else (X, SOME))
 
 
+@pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 def test_limits_of_the_tuned_classifier(tmp_path):
     clf = S3VMClassifierCV(TSG(**FEATURES), random_state=0, early_stopping="reference", max_seconds=100)
     path = tmp_path / "c"
