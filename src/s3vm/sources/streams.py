@@ -206,7 +206,7 @@ class BatchSource(StreamSource):
         if not isinstance(given, Iterable):
             raise ValueError(f"a source of batches needs an iterable of arrays, not a {type(given).__name__}")
         once = not callable(batches) and iter(batches) is batches
-        first = next(iter(given), None)
+        first: Any = next(iter(given), None)
         if first is None or getattr(first, "ndim", 0) != 2 or not first.shape[1]:
             what = "there is none" if first is None else f"the first is a {type(first).__name__}"
             if hasattr(first, "shape"):
