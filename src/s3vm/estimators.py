@@ -499,7 +499,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
         if folds is not None:
-            return np.hstack([nothing, folds[:, None] == np.arange(_FOLDS)])
+            left_out = folds[:, None] == np.arange(_FOLDS)
+            return np.hstack([nothing, left_out & ~left_out.all(axis=0)])  # of equal rows, all may be in one fold
         if len(codes) < FEW_LABELS and codes.max() == 1:
             # Every row on its own, but for the only one of its class, without which there is nothing to train.
             return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
