@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test docs dist smoke clean
+.PHONY: demo test coverage docs dist smoke clean
 
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
@@ -12,6 +12,17 @@ test: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# How much of the Python code the tests run. Nobody sees inside what Numba compiles: the tests of those functions run a
+# second time with the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+coverage: .venv/test
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 -m "not compiled" $(COMPILED) -k "not gpu"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=95
+
+COMPILED := $(addprefix tests/test_,backends.py bgs.py incremental.py philox.py smo.py)
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
@@ -46,4 +57,4 @@ smoke: dist
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
+	rm -rf .venv .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst

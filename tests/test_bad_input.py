@@ -120,6 +120,7 @@ ROWS = {
     "sparse beyond its end": (broken(indptr=(-1, 10**6)), "index pointer should be less"),
     "sparse backwards": (broken(indptr=(3, 0)), "non-decreasing"),
     "sparse column beyond int32": (broken(indices=(0, np.int32(2**31 - 1))), "indices must be < 2"),
+    "pandas series": (FRAME["a"], "Expected a 2-dimensional|Reshape your data"),
     "pandas with NA": (FRAME.astype("Float64").mask(FRAME > 1), "contains NaN"),
     "pandas whole numbers with NA": (FRAME.assign(a=pd.array([1, None] * 10, dtype="Int64")), "contains NaN"),
     "pandas categories": (FRAME.assign(a=pd.Categorical(list("xy") * 10)), NUMBERS),
@@ -498,7 +499,10 @@ def test_no_path():
             FileSource(path)
 
 
-def test_unlabelled_rows_that_do_not_fit(folder):
+def test_unlabelled_rows_that_do_not_fit(folder, tmp_path):
+    np.save(tmp_path / "holes.npy", NAN)
+    with raises("contains NaN"):
+        make().fit(X[:8], Y[:8], unlabeled=tmp_path / "holes.npy")
     clf, source = make(), FileSource(folder / "marks.csv", "label", mark=-1)
     with raises("have 3 columns, the unlabelled ones 2"):
         clf.fit(np.c_[X, X[:, :1]][:8], Y[:8], unlabeled=source)

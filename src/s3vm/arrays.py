@@ -29,7 +29,7 @@ def check_numbers(X: Any) -> None:
     """Raises a ValueError if rows are masked, dates or times, which NumPy takes for plain numbers without a word."""
     if np.ma.is_masked(X):
         raise ValueError("X is a masked array with masked entries: fill them in, X.filled(0), or leave such rows out")
-    for kind in getattr(X, "dtypes", [getattr(X, "dtype", "")]):
+    for kind in X.dtypes if hasattr(X, "columns") else [getattr(X, "dtype", "")]:
         if str(kind).lower().startswith(("date", "time", "duration")):
             raise ValueError(
                 f"X has dates or times ({kind}), which are no features yet: make numbers of them, such as the days "

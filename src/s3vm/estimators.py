@@ -614,14 +614,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _source(self, unlabeled: Any) -> Any:
         """Unlabelled rows of any kind as a source."""
-        if isinstance(unlabeled, ArraySource):
-            return ArraySource(self._checked(unlabeled.X, reset=False), unlabeled.chosen, self.dtype)
-        if is_source(unlabeled):
-            return unlabeled
         if isinstance(unlabeled, str | os.PathLike):
             from s3vm.sources.files import source_of
 
-            return source_of(unlabeled, self.dtype)
+            unlabeled = source_of(unlabeled, self.dtype)
+        if isinstance(unlabeled, ArraySource):  # whose rows nobody has looked at yet
+            return ArraySource(self._checked(unlabeled.X, reset=False), unlabeled.chosen, self.dtype)
+        if is_source(unlabeled):
+            return unlabeled
         if hasattr(unlabeled, "shape"):
             return ArraySource(self._checked(unlabeled, reset=False), None, self.dtype)
         if callable(unlabeled) or hasattr(unlabeled, "__iter__"):
