@@ -15,14 +15,13 @@ test: .venv/test
 
 # How much of the Python code the tests run. Nobody sees inside what Numba compiles: the tests of those functions run a
 # second time with the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 -m "not compiled" $(COMPILED) -k "not gpu"
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_solvers.py -k "$(SMALL)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
-
-COMPILED := $(addprefix tests/test_,backends.py bgs.py incremental.py philox.py smo.py)
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
