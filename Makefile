@@ -13,12 +13,13 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-# How much of the Python code the tests run. Nobody sees inside what Numba compiles: the tests of those functions run a
+# How much of the Python code the tests run, but for that of the GPU (and for the longest test, of every solver with every
+# kernel, loss and backend, which runs no line that others do not). Nobody sees inside what Numba compiles: the tests of those functions run a
 # second time with the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
 SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile -k "not gpu and not test_contract"
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_solvers.py -k "$(SMALL)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
