@@ -3,7 +3,7 @@ PYTHON ?= python3
 OLDEST_PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test test-long soak docs dist smoke clean
+.PHONY: demo test test-long coverage soak docs dist smoke clean
 
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,17 @@ test-long: .venv/test .venv-oldest/test
 MINUTES ?= 30
 soak: .venv/test
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
+
+# How much of the Python code the tests run, but for that of the GPU (and for the longest test, of every solver with every
+# kernel, loss and backend, which runs no line that others do not). Nobody sees inside what Numba compiles: the tests of those functions run a
+# second time with the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
+coverage: .venv/test
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile -k "not gpu and not test_contract"
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_solvers.py -k "$(SMALL)"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=95
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
@@ -63,4 +74,4 @@ smoke: dist
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .venv-oldest dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
+	rm -rf .venv .venv-oldest .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst

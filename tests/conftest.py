@@ -11,3 +11,8 @@ if not Path("/dev/nvidiactl").exists():  # without a GPU, Triton's kernels can o
 settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)
 settings.load_profile("long" if os.environ.get("S3VM_LONG") else "quick")
+
+if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+    import plain
+
+    plain.install()

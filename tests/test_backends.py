@@ -61,6 +61,16 @@ def test_verbs_are_the_formula(name, kernel, dtype):
 
 
 @pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("K", [1, 5])
+def test_any_number_of_columns(name, kernel, K):
+    X, alpha, G = example(9, 2, n_blocks=2, m=14, K=K)
+    fast, slow = (backend(one, "float64").features(kernel, 3, 14, 2) for one in (name, "reference"))
+    close(fast.decision(alpha, X), slow.decision(alpha, X), "float64")
+    close(fast.adjoint(G, X, 2), slow.adjoint(G, X, 2), "float64")
+
+
+@pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("n", [1, 5, 123, 256, 1025])
 @pytest.mark.parametrize("d", [1, 3, 18, 300])
 def test_shapes(name, n, d):

@@ -548,10 +548,11 @@ def test_values_that_are_missing(folder, tmp_path):
     broken = X[:600].copy()
     broken[[3, 5], 1] = np.nan
     pa_csv.write_csv(table(broken, np.where(KNOWN[:600], NAMES[:600], "")), tmp_path / "d.csv")
-    wanted = "missing or infinite in 600 rows, by column: 'height' 2"
+    wanted = "column 'height'; by column: 'height' 2"
     assert wanted in complaint("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
     out = tmp_path / "out.csv"
-    assert "rows 1 to 600" in complaint("predict", folder / "spam.s3vm", tmp_path / "d.csv", "-o", out)
+    wanted = "the first in row 4, column 'height'"
+    assert wanted in complaint("predict", folder / "spam.s3vm", tmp_path / "d.csv", "-o", out)
     assert not out.exists()
 
 

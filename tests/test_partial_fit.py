@@ -155,9 +155,6 @@ def test_a_copy_goes_on_alike_and_an_error_leaves_no_trace():
     both = [np.concatenate(part) for part in zip(rows(0), rows(1))]
     at_once = S3VMClassifier(SOLVERS[0], **FAST).partial_fit(*both)
     np.testing.assert_array_equal(fitted.decision_function(X_TEST), at_once.decision_function(X_TEST))
-    streamed = S3VMClassifier(SOLVERS[0], **FAST).fit(X_TEST[:20], Y_TEST[:20], unlabeled=X_TEST[20:])
-    with pytest.raises(AttributeError, match="stream"):
-        streamed.partial_fit(*rows(1))
 
 
 def test_the_reservoir_is_a_fair_sample():

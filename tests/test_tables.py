@@ -162,7 +162,7 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a,b\n1,2\n" * 1 + "3,4\n" * 300_000 + "x,5\n", r"data.csv, line 300,003: 'x' in column 'a' is not a number"),
         ("a,b,city\n1,2,Paris\n", r"text or dates, not numbers, in column 'city' \('Paris'\).* drop city"),
         ("a,day\n1,2020-01-01\n", r"column 'day' \('2020-01-01'\)"),
-        ("a,b\n1,\n2,inf\n3,4\n", r"missing or infinite in 3 rows, by column: 'b' 2"),
+        ("a,b\n0,0\n1,\n2,inf\n3,4\n", r"missing or infinite, the first in row 2, column 'b'; by column: 'b' 2"),
         ("a\n1e39\n", r"by column: 'a' 1"),
         ("a,a\n1,2\n", "several columns named 'a'"),
         ("1.5,2\n1,2\n", "begins with numbers"),
@@ -338,7 +338,7 @@ def test_missing_values_in_files_of_numpy(tmp_path):
 def test_streams_name_the_rows_with_missing_values(csv):
     values = np.ones(1_000_000)
     values[900_000] = np.nan
-    with pytest.raises(TableError, match=r"missing or infinite in rows \d+,\d+ to 1,000,000, by column: 'a' 1"):
+    with pytest.raises(TableError, match=r"infinite, the first in row 900,001, column 'a'; by column: 'a' 1"):
         list(stream(csv({"a": values}), size=100_000))
 
 

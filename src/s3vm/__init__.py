@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from s3vm.distributed import DaskS3VMClassifier
+    from s3vm.distributed import DaskS3VMClassifier, WorkerLostError
     from s3vm.estimators import S3VMClassifier
     from s3vm.files import ModelFormatError, load, save
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from s3vm.sources import ArraySource
     from s3vm.sources.files import FileSource
     from s3vm.sources.streams import BatchSource
+    from s3vm.training import Interrupted, OutOfRows, OutOfTime
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -35,12 +36,15 @@ __all__ = [
     "Hat",
     "Hinge",
     "Incremental",
+    "Interrupted",
     "LabeledKFold",
     "Laplacian",
     "Light",
     "Matern",
     "ModelFormatError",
     "Newton",
+    "OutOfRows",
+    "OutOfTime",
     "Polynomial",
     "Ramp",
     "S3VMClassifier",
@@ -49,13 +53,14 @@ __all__ = [
     "SquaredHat",
     "SquaredHinge",
     "Theorem",
+    "WorkerLostError",
     "load",
     "save",
 ]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
-    "distributed": ["DaskS3VMClassifier"],
+    "distributed": ["DaskS3VMClassifier", "WorkerLostError"],
     "estimators": ["S3VMClassifier"],
     "files": ["ModelFormatError", "load", "save"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
@@ -65,6 +70,7 @@ _HOMES = {
     "sources": ["ArraySource"],
     "sources.files": ["FileSource"],
     "sources.streams": ["BatchSource"],
+    "training": ["Interrupted", "OutOfRows", "OutOfTime"],
     "tuning": ["S3VMClassifierCV"],
 }
 _ROOMS = ("export", "plot", "report", "tables")

@@ -10,7 +10,38 @@ import numpy as np
 
 from s3vm._typing import Array
 
-__all__ = ["cast", "host", "is_tensor", "namespace", "product"]
+__all__ = ["LARGEST", "cast", "check_numbers", "check_size", "host", "is_tensor", "namespace", "precision", "product"]
+
+
+LARGEST = {"float32": 1e30, "float64": 1e150}
+"""How large an entry of X may be: sums of squares must not overflow."""
+
+
+def precision(dtype: Any) -> np.dtype[Any]:
+    """The precision of that name; a ValueError unless it is one that rows may have."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", ""))
+    if name not in LARGEST:
+        raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+    return np.dtype(name)
+
+
+def check_numbers(X: Any) -> None:
+    """Raises a ValueError if rows are masked, dates or times, which NumPy takes for plain numbers without a word."""
+    if np.ma.is_masked(X):
+        raise ValueError("X is a masked array with masked entries: fill them in, X.filled(0), or leave such rows out")
+    for kind in X.dtypes if hasattr(X, "columns") else [getattr(X, "dtype", "")]:
+        if str(kind).lower().startswith(("date", "time", "duration")):
+            raise ValueError(
+                f"X has dates or times ({kind}), which are no features yet: make numbers of them, such as the days "
+                "since a first day"
+            )
+
+
+def check_size(entries: Any, dtype: Any) -> None:
+    """Raises a ValueError if an entry is too large for that precision."""
+    largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
+    if largest > LARGEST[np.dtype(dtype).name]:
+        raise ValueError(f"X has entries up to {largest:.1e}, too large for {dtype}: standardise the features first")
 
 
 def is_tensor(x: Any) -> bool:

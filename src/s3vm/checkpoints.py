@@ -38,13 +38,12 @@ class Checkpoint(NamedTuple):
 
 
 def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]:
-    """What makes a run the one it is, each in words or as a digest."""
+    """What makes a run the one it is, each in words or, of arrays, as the fingerprint of what they hold."""
     unlabelled = "none"
     if problem.unlabelled is not None:
         source = problem.unlabelled
-        unlabelled = (
-            f"{source.n_rows:,} ({_digest(source.sample(problem.seed, _SAMPLE))}) {getattr(source, 'order', '')}"
-        )
+        content = _digest(source.sample(problem.seed, _SAMPLE))
+        unlabelled = f"{source.n_rows:,} with the fingerprint {content} {getattr(source, 'order', '')}".strip()
     return {
         "s3vm": __version__,
         "random numbers": philox.NAME,
@@ -54,11 +53,11 @@ def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]
         "labeled_loss": repr(problem.labelled_loss),
         "seed": str(problem.seed),
         "precision": f"{backend.dtype.name} by {type(backend).__name__}, cache_bytes {backend.cache_bytes}",
-        "labelled rows": f"{problem.n_labelled:,} ({_digest(problem.labelled)})",
-        "labels": _digest(problem.targets),
-        "costs of the rows (C, their weights, what is left out)": _digest(problem.costs),
-        "unlabeled_weight": _digest(problem.unlabelled_cost),
-        "class_prior": _digest(problem.prior),
+        "labelled rows": f"{problem.n_labelled:,} with the fingerprint {_digest(problem.labelled)}",
+        "labels": f"the fingerprint {_digest(problem.targets)}",
+        "costs of the labelled rows (sample_weight)": f"the fingerprint {_digest(problem.costs)}",
+        "costs of the unlabelled rows": f"the fingerprint {_digest(problem.unlabelled_cost)}",
+        "shares of the classes": f"the fingerprint {_digest(problem.prior)}",
         "unlabelled rows": unlabelled,
     }
 

@@ -18,10 +18,16 @@ def one_against_rest(codes: Array) -> Array:
 
 def class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
     """The factor on C of each class."""
-    of_rows = compute_sample_weight(class_weight, classes[codes])
+    try:
+        of_rows = compute_sample_weight(class_weight, classes[codes])
+    except (TypeError, ValueError):
+        of_rows = np.zeros(len(codes))
     factors = np.array([of_rows[np.argmax(codes == code)] for code in range(len(classes))])
-    if np.any(factors < 0):
-        raise ValueError(f"class_weight={class_weight!r} has a negative weight: give weights of at least 0")
+    if not np.all((factors > 0) & (factors < np.inf)):
+        raise ValueError(
+            f"class_weight={class_weight!r} is not valid: give a dict with a finite number above 0 for each class of "
+            f'{classes.tolist()}, "balanced" or None'
+        )
     return factors
 
 

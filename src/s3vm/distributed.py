@@ -124,6 +124,7 @@ class DaskS3VMClassifier(S3VMClassifier):
         unlabeled : dask array or data frame, or None, default None
             More rows, all of them unlabelled.
         """
+        self._check_settings()
         self._check_solver()
         client = self._client()
         blocks = _blocks(X, y)

@@ -1,6 +1,7 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
 import os
+import re
 import sys
 import warnings
 from copy import copy, deepcopy
@@ -18,8 +19,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from s3vm import backends, checkpoints, philox
 from s3vm._blas import one_blas_thread
 from s3vm._csr import check_csr
+from s3vm._numbers import is_whole, number, positive
 from s3vm._typing import Array
-from s3vm.arrays import host, is_tensor
+from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_tensor
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.folds import distinct_rows, lasting_folds, newest, stratified_folds
@@ -36,9 +38,9 @@ from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
 from s3vm.sources import ENDLESS, ArraySource, Source, as_rows, is_source
 from s3vm.sources.arrivals import Arrivals
 from s3vm.sources.streams import BatchSource, MappedSource
-from s3vm.training import EarlyStopping, Progress, Rules, joined, thinned, train
+from s3vm.training import EVERY, EarlyStopping, Progress, Rules, joined, thinned, train
 
-__all__ = ["SAMPLE", "S3VMClassifier", "has_probability", "positive"]
+__all__ = ["SAMPLE", "S3VMClassifier", "has_probability"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FEW_LABELS_WEIGHTS = (0.1,)
@@ -46,7 +48,6 @@ _FOLDS = 5
 _CHUNK = 1 << 16
 _KEPT = 100
 SAMPLE = 10_000  # unlabelled rows that the median distance is taken of
-_LARGEST = {"float32": 1e30, "float64": 1e150}
 
 
 class _Start(NamedTuple):
@@ -230,7 +231,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         *,
         unlabeled: Any = None,
         checkpoint: Any = None,
-        every: float = 60.0,
+        every: float = EVERY,
         resume: bool = False,
     ) -> "S3VMClassifier":
         """Learn from the rows of X, those marked `unlabeled` in y being unlabelled; or from a source of rows.
@@ -253,6 +254,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             Whether to go on from the checkpoint, if there is one. The model is then the same, to the last bit, as if
             the run had never been broken off. A checkpoint of other rows or settings is refused.
         """
+        self._check_settings()
         rules = Rules(self.max_seconds, self.early_stopping, checkpoint, every, resume)
         if checkpoint is not None and solver(self.solver).takes_rows:
             raise ValueError("this solver keeps all rows and their kernel matrix, too much for a checkpoint")
@@ -285,14 +287,20 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
             class if there are enough. None remembers all.
         """
+        self._check_settings()
         before, first = self._before(), not hasattr(self, "model_")
         seen = self._rows(X, y, sample_weight, reset=first)
         if solver(self.solver).takes_rows:
+            if max_labeled is not None:
+                raise ValueError(
+                    f"max_labeled={max_labeled!r} is for tsg and frs: this solver keeps all rows, and forget(rows) "
+                    "leaves some out"
+                )
             return self._learn(seen if first else self._seen().and_then(seen), before, classes)
         remembered = getattr(self, "_waiting", None) if before is None or before.arrivals is None else before.seen
         if not first and remembered is None:
             remembered, before = self._seen(), None  # a fit: its rows are gone through again
-        if max_labeled is not None and (not isinstance(max_labeled, int | np.integer) or max_labeled < 2):
+        if max_labeled is not None and not is_whole(max_labeled, 2):
             raise ValueError(f"max_labeled={max_labeled!r} is not valid: give a whole number of at least 2, or None")
         arrivals = Arrivals(SAMPLE, self.dtype)
         if before is not None and before.arrivals is not None:
@@ -395,7 +403,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             start = chosen.follow(problem, engine, start)
         elif start is not None:
             chosen = chosen.longer(problem, start.iteration)
-        state, history = train(chosen, problem, engine, start, self.verbose, rules)
+        told = ("unlabeled_weight", "class_prior", "class_weight", "probability")
+        words = {"C": repr(C), **{name: repr(getattr(self, name)) for name in told}}
+        state, history = train(chosen, problem, engine, start, self.verbose, replace(rules, settings=words))
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
@@ -480,7 +490,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             if n_unlabelled == ENDLESS:
                 raise ValueError('how many unlabelled rows there are is not known: unlabeled_weight="paper" needs it')
             return [n_labelled / n_unlabelled]
-        return [positive("unlabeled_weight", self.unlabeled_weight, zero=True)]
+        if not 0 <= number(self.unlabeled_weight) < np.inf:
+            raise ValueError(
+                f"unlabeled_weight={self.unlabeled_weight!r} is not valid: give a finite number of at least 0, "
+                '"auto" or "paper"'
+            )
+        return [float(self.unlabeled_weight)]
 
     def _left_out(self, codes: Array, most: int, seed: int, folds: Array | None = None) -> Array:
         """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
@@ -488,7 +503,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         if not self.probability and self.unlabeled_weight != "auto":
             return nothing
         if folds is not None:
-            return np.hstack([nothing, folds[:, None] == np.arange(_FOLDS)])
+            left_out = folds[:, None] == np.arange(_FOLDS)
+            return np.hstack([nothing, left_out & ~left_out.all(axis=0)])  # of equal rows, all may be in one fold
         if len(codes) < FEW_LABELS and codes.max() == 1:
             # Every row on its own, but for the only one of its class, without which there is nothing to train.
             return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
@@ -519,6 +535,18 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=4,
             )
 
+    def _check_settings(self) -> None:
+        """Raises a ValueError that names a setting of the wrong kind, where nobody else would."""
+        for name, value in self.get_params(deep=False).items():
+            if isinstance(value, np.ndarray) and value.ndim and name not in ("class_prior", "Cs", "factors"):
+                raise ValueError(f"{name}={value!r} is not valid: give one value, not an array")
+            if name in ("probability", "warm_start") and not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name}={value!r} is not valid: give True or False")
+        if not isinstance(self.verbose, bool) and not callable(self.verbose) and np.isnan(number(self.verbose)):
+            raise ValueError(f"verbose={self.verbose!r} is not valid: give 0, 1 or a function")
+        if np.ndim(self.unlabeled):
+            raise ValueError(f"unlabeled={self.unlabeled!r} is not a mark: give one label, or None for missing labels")
+
     def _before(self) -> "_Start | None":
         """What an earlier fit left to go on from."""
         start = getattr(self, "_start", None)
@@ -534,7 +562,13 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         backends.backend(self.backend, self.dtype)  # a dtype that is not known cannot be checked against
         X, y = self._checked(X, reset=reset), as_column(y)
         check_consistent_length(X, y)
-        return Seen(X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        try:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        except (TypeError, ValueError) as problem:
+            raise ValueError(
+                f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has not: {problem}"
+            ) from problem
+        return Seen(X, y, weight)
 
     def _given(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> tuple[Seen, Source | None]:
         """Rows with their labels and weights, and where more unlabelled ones come from, if not from the same place."""
@@ -584,27 +618,30 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _source(self, unlabeled: Any) -> Any:
         """Unlabelled rows of any kind as a source."""
-        if is_source(unlabeled):
-            return unlabeled
         if isinstance(unlabeled, str | os.PathLike):
             from s3vm.sources.files import source_of
 
-            return source_of(unlabeled, self.dtype)
+            unlabeled = source_of(unlabeled, self.dtype)
+        if isinstance(unlabeled, ArraySource):  # whose rows nobody has looked at yet
+            return ArraySource(self._checked(unlabeled.X, reset=False), unlabeled.chosen, self.dtype)
+        if is_source(unlabeled):
+            return unlabeled
         if hasattr(unlabeled, "shape"):
             return ArraySource(self._checked(unlabeled, reset=False), None, self.dtype)
         if callable(unlabeled) or hasattr(unlabeled, "__iter__"):
             return BatchSource(unlabeled, dtype=self.dtype)
         raise ValueError(f"unlabeled={unlabeled!r} is not known: give an array, a path, or an iterable of batches")
 
-    def _seen(self) -> Seen:
-        """All rows that were given before, which must be as they were."""
+    def _seen(self, missing: type[Exception] = ValueError) -> Seen:
+        """All rows that were given before, which must be as they were; `missing` is raised if they were not kept."""
         before, training = self._start, getattr(self, "_training", None)
         if training is None and before is not None and before.seen is not None and before.arrivals is None:
             return before.seen
         if training is None:
-            raise AttributeError(
+            raise missing(
                 "transduction_, partial_fit and forget need the training rows, which neither a loaded model nor one of "
-                "a stream has kept"
+                "a stream has kept: predict gives labels; to go on learning, begin with partial_fit, or call fit with "
+                "all rows"
             )
         seen, *_, kept = training
         if (host(seen.X[:_KEPT]) != kept).sum() > 0:
@@ -663,7 +700,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if self._transduction is None:
-            X = self._seen().X
+            X = self._seen(AttributeError).X
             assert self._training is not None
             at, codes = self._training.at, self._training.codes
             result = np.empty(X.shape[0], dtype=np.intp)
@@ -711,18 +748,26 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
         if is_tensor(X):
             return self._checked_tensor(X, reset)
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order=None)
+        check_numbers(X)
+        kinds: list[Any] = [np.float64, np.float32]
+        try:
+            with np.errstate(invalid="ignore"):  # infinities of both signs are told of in words
+                X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=kinds, order=None)
+        except (OverflowError, TypeError, ValueError) as problem:
+            if re.search("float|array element|promoted", str(problem)) is None or "contains" in str(problem):
+                raise
+            kind = TypeError if isinstance(problem, TypeError) else ValueError
+            raise kind(
+                f"X is not a matrix of numbers ({problem}): give an array, a sparse matrix or a data frame, with text "
+                "and dates encoded as numbers"
+            ) from problem
         if sparse.issparse(X):
             check_csr(X)
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()
         entries = X.data if sparse.issparse(X) else X
-        largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
-        if largest > _LARGEST[str(np.dtype(self.dtype))]:
-            raise ValueError(
-                f"X has entries up to {largest:.1e}, too large for {self.dtype}: standardise the features first"
-            )
+        check_size(entries, self.dtype)
         return X
 
     def _checked_tensor(self, X: Any, reset: bool) -> Any:
@@ -733,7 +778,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"a tensor of rows has two dimensions and real entries; got {tuple(X.shape)}, {X.dtype}")
         self._checked(host(X[:1]), reset)  # its shape is kept, or compared
         largest = float(abs(X).max())
-        if not largest <= _LARGEST[str(np.dtype(self.dtype))]:
+        if not largest <= LARGEST[np.dtype(self.dtype).name]:
             raise ValueError("X has NaN, infinite or huge entries: fill missing values and standardise the features")
         return X
 
@@ -778,15 +823,13 @@ def _rows_read(verbose: Any) -> Any:
     return told
 
 
-def positive(name: str, value: Any, zero: bool = False) -> float:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name}={value!r} is not valid: give a finite number {'of at least' if zero else 'above'} 0")
-    return float(value)
-
-
 def _seed(random_state: Any) -> int:
     """The 64-bit seed: a whole number is itself, so that a paper's run can name it."""
     if isinstance(random_state, int | np.integer) and random_state >= 0:
         return int(random_state) & 0xFFFFFFFFFFFFFFFF
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    try:
+        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    except ValueError:
+        raise ValueError(
+            f"random_state={random_state!r} is not valid: give a whole number of at least 0, a RandomState or None"
+        ) from None

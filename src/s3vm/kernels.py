@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn.metrics import pairwise
 
 from s3vm import philox
-from s3vm._numbers import number
+from s3vm._numbers import check_whole, number
 from s3vm._registry import lookup
 from s3vm._typing import Array
 from s3vm.arrays import host, is_tensor, namespace
@@ -56,8 +56,7 @@ class Kernel(ABC):
 
     def __post_init__(self) -> None:
         named = isinstance(self.gamma, str) and self.gamma in ("scale", "median")
-        numeric = isinstance(self.gamma, int | float | np.number) and not isinstance(self.gamma, bool)
-        if not named and not (numeric and 0 < self.gamma < np.inf):  # type: ignore[operator]
+        if not named and not 0 < number(self.gamma) < np.inf:
             raise ValueError(f'gamma={self.gamma!r} is not a width: give a finite number above 0, "scale" or "median"')
 
     @property
@@ -266,8 +265,7 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.degree, int | np.integer) and self.degree >= 1):
-            raise ValueError(f"Polynomial needs a whole degree of at least 1; got degree={self.degree!r}")
+        check_whole(self, "degree")
         if not 0 <= number(self.coef0) < np.inf:
             raise ValueError(f"Polynomial needs coef0 >= 0 to be a kernel; got coef0={self.coef0!r}")
 

@@ -1,5 +1,6 @@
 """Labels of any kind, some of them missing."""
 
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,9 @@ def checked_labels(labels: Array, unlabeled: Any, some_unlabelled: bool) -> Arra
     if unlabeled == -1 and some_unlabelled and np.all(_equal(labels, 1)):
         raise ValueError(
             "y holds only -1 and 1, which is ambiguous: with unlabeled=-1 the rows marked -1 count as unlabelled and "
-            "one class is left. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None and mark "
-            "unlabelled rows with NaN"
+            "one class is left. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None, which "
+            "takes missing labels (NaN, None, an empty cell of a file) for unlabelled rows. If -1 means unlabelled, "
+            "label rows of a second class"
         )
     return labels
 
@@ -58,8 +60,12 @@ def as_column(y: Any) -> Array:
     """Labels as an array of one dimension."""
     if y is None:
         raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
+    if np.ma.is_masked(y):
+        raise ValueError("y is a masked array with masked labels: y.filled(-1) marks those rows as unlabelled")
     # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
     y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
+    if y.dtype.kind == "V":
+        raise ValueError(f"y has several values a row ({y.dtype}): give one label for each row")
     return y.astype(object) if y.dtype.kind == "T" else y
 
 
@@ -86,6 +92,8 @@ def _of_one_kind(labels: Array) -> Array:
     if labels.dtype.kind == "O":
         if len({isinstance(value, str) for value in labels}) > 1:
             raise ValueError("y mixes text and other labels: give labels of one kind, and mark unlabelled rows apart")
+        if any(isinstance(value, Sized) and not isinstance(value, str | bytes) for value in labels):
+            raise ValueError("y has labels that are lists or tuples: give one number or text for each row")
         labels = np.array(labels.tolist())
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("Input y contains infinity, which is not a class")

@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from s3vm._numbers import is_whole, number
 from s3vm._typing import Array
 from s3vm.kernels import kernel
 from s3vm.labels import as_column, split_labels
@@ -216,9 +217,9 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _check_settings(self) -> None:
-        if isinstance(self.factor, str) or not self.factor > 1:
+        if not 1 < number(self.factor) < np.inf:
             raise ValueError(f"factor={self.factor!r} is not valid: give a number above 1")
-        if not isinstance(self.min_unlabeled, int | np.integer) or self.min_unlabeled < 1:
+        if not is_whole(self.min_unlabeled):
             raise ValueError(f"min_unlabeled={self.min_unlabeled!r} is not valid: give a whole number of at least 1")
 
     def _splits(self, X: Any, y: Array, labelled: Array, labels: Array, mark: Any, random: Any) -> Splits:
@@ -414,11 +415,7 @@ def _away(params: Params, prefix: str, width: float) -> float:
     """How far C and gamma are from the usual values, in steps of the logarithm."""
     usual = {"C": USUAL_C, "gamma": USUAL_FACTOR * width}
     values = {name: params.get(prefix + name) for name in usual}
-    return sum(
-        abs(float(np.log(value / usual[name])))
-        for name, value in values.items()
-        if isinstance(value, int | float | np.number) and value > 0
-    )
+    return sum(abs(float(np.log(number(value) / usual[name]))) for name, value in values.items() if number(value) > 0)
 
 
 def _usual_of_good(scores: Array, away: Array) -> int:

@@ -6,13 +6,14 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from s3vm import checkpoints
 from s3vm._blas import one_blas_thread
+from s3vm._numbers import number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.checkpoints import Checkpoint
@@ -44,6 +45,9 @@ Progress = Callable[[int, int, Mapping[str, float]], None]
 
 EarlyStopping = Literal["reference", "held_out"] | None
 
+EVERY = 60.0
+"""Seconds between checkpoints, unless told otherwise."""
+
 _SECONDS_BETWEEN_LINES = 0.2
 _MOST_LINES = 1 << 16  # of the history; beyond, every second one is left out
 _TOGETHER = 256  # iterations whose held-out scores are judged at once
@@ -51,6 +55,7 @@ _BETWEEN_CHECKS = 50  # iterations
 _REFERENCE = 2000  # unlabelled rows that are looked at
 _SETTLED = 0.001  # share of them that may still change their class
 _PATIENCE = 3  # checks
+_FEWEST_CHECKS = {"reference": _PATIENCE, "held_out": _PATIENCE + 1}  # the first has nothing to compare with
 
 
 class Interrupted(UserWarning):
@@ -76,14 +81,18 @@ class Rules:
     max_seconds: float | None = None
     early_stopping: EarlyStopping = None
     checkpoint: Any = None
-    every: float = 60.0
+    every: float = EVERY
     resume: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the classifier in words, for a checkpoint to say which of them differs."""
 
     def __post_init__(self) -> None:
-        if self.max_seconds is not None and not _is_number(self.max_seconds, above=0):
+        if self.max_seconds is not None and not 0 < number(self.max_seconds) < np.inf:
             raise ValueError(f"max_seconds={self.max_seconds!r} is not valid: give a number above 0, or None")
-        if not _is_number(self.every):
+        if not 0 <= number(self.every) < np.inf:
             raise ValueError(f"every={self.every!r} is not valid: give the seconds between checkpoints, at least 0")
+        if self.every != EVERY and self.checkpoint is None:
+            raise ValueError(f'every={self.every!r} is the time between checkpoints: give checkpoint="path" too')
         if self.early_stopping not in (None, "reference", "held_out"):
             raise ValueError(f'early_stopping={self.early_stopping!r} is not known: give "reference" or "held_out"')
         if self.resume and self.checkpoint is None:
@@ -109,10 +118,11 @@ def train(
     check_memory(solver, problem, backend)
     total, begun = solver.iterations(problem), time.monotonic()
     log = _Log(problem)
-    stop = _Stop(rules.early_stopping, solver, problem, backend)
+    stop = _Stop(rules.early_stopping, solver, problem, backend, done=0 if state is None else state.iteration)
     keeper = None
     if rules.checkpoint is not None:
-        keeper = _Keeper(rules, checkpoints.run_of(solver, problem, backend) | {"early_stopping": str(stop.kind)})
+        run = {**rules.settings, **checkpoints.run_of(solver, problem, backend), "early_stopping": str(stop.kind)}
+        keeper = _Keeper(rules, run)
         if (found := keeper.found()) is not None:
             state = found.state
             log.recall(found.memory["log"])
@@ -215,9 +225,10 @@ class _Stop:
     ``"held_out"``: stops when the Brier score of labelled rows that were left out has not fallen at three.
     """
 
-    def __init__(self, kind: EarlyStopping, solver: Solver, problem: Problem, backend: Backend) -> None:
+    def __init__(self, kind: EarlyStopping, solver: Solver, problem: Problem, backend: Backend, done: int) -> None:
         self.kind, self._problem, self._backend = kind, problem, backend
-        self._first = float(getattr(solver, "ramp", 0.0)) * solver.iterations(problem) if kind else 0.0
+        total = solver.iterations(problem) if kind else 0
+        self._first = max(done, float(getattr(solver, "ramp", 0.0)) * total)
         self._codes, self._best, self._count, self.now = np.empty(0, np.intp), np.inf, 0, False
         self._held_out = _HeldOut(problem)
         if kind == "held_out" and not self._held_out:
@@ -226,7 +237,16 @@ class _Stop:
                 'unlabeled_weight="auto", and label at least two rows of each class'
             )
         if kind == "reference" and problem.unlabelled is None:
-            raise ValueError('early_stopping="reference" needs unlabelled rows')
+            raise ValueError(
+                'early_stopping="reference" needs unlabelled rows: mark some in y, or give early_stopping=None'
+            )
+        if kind is not None and (total - self._first) / _BETWEEN_CHECKS < _FEWEST_CHECKS[kind]:
+            warnings.warn(
+                f"early_stopping={kind!r} has no effect: it compares {_FEWEST_CHECKS[kind]} looks, one every "
+                f"{_BETWEEN_CHECKS} iterations once the unlabelled rows have their full weight, and this run of "
+                f"{type(solver).__name__} has too few iterations for that. Raise max_iter, or give early_stopping=None",
+                stacklevel=6,
+            )
 
     def after(self, state: State) -> bool:
         """Whether to stop after this iteration."""
@@ -397,8 +417,3 @@ class Line:
         sys.stderr.write(f"\r{text:<{self._width}}")
         sys.stderr.flush()
         self._width = len(text)
-
-
-def _is_number(value: Any, above: float | None = None) -> bool:
-    known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return known and 0 <= float(value) < np.inf and (above is None or float(value) > above)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from s3vm._numbers import is_whole, positive
 from s3vm._typing import Array, Rows
 from s3vm.columns import one_against_rest
-from s3vm.estimators import S3VMClassifier, positive
+from s3vm.estimators import S3VMClassifier
 from s3vm.folds import stratified_folds
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
@@ -120,7 +121,7 @@ class S3VMClassifierCV(S3VMClassifier):
                 raise ValueError(f"{name}={values!r} is not valid: give a sequence of numbers above 0")
             for value in values:
                 positive(name, value)
-        if not isinstance(self.n_folds, int | np.integer) or self.n_folds < 2:
+        if not is_whole(self.n_folds, 2):
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
         self.cv_errors_ = self.cv_gammas_ = None

@@ -9,15 +9,17 @@ arrays from every backend, and what a GPU was given by `put` stays there.
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from s3vm._numbers import number
+from s3vm._numbers import is_whole, number
 from s3vm._optional import optional
 from s3vm._typing import Array, Rows
+from s3vm.arrays import precision
 from s3vm.kernels import Kernel
 
 __all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]
@@ -117,27 +119,32 @@ def backend(
     `cache_bytes` is how much memory frequencies may take that are kept for the next sweep; 0 draws them every time,
     ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     """
-    if dtype not in ("float32", "float64", np.float32, np.float64):
-        raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
-    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+    kind = precision(dtype)
+    if n_jobs is not None and (not is_whole(n_jobs, -np.inf) or n_jobs == 0):
         raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
     if cache_bytes != "auto" and not number(cache_bytes) >= 0:
         raise ValueError(f'cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0, or "auto"')
-    precision = np.dtype(dtype)
     if name == "gpu" or (name == "auto" and _sees_gpu()):
         optional("torch", "gpu")
         from s3vm.backends.gpu import Gpu
 
-        return Gpu(precision, None if cache_bytes == "auto" else cache_bytes)
+        found = Gpu(kind, None if cache_bytes == "auto" else cache_bytes)
+        if found.device.type == "cpu":
+            warnings.warn(
+                'backend="gpu" finds no GPU that torch sees, and runs torch on the CPU: give backend="auto", which is '
+                "the GPU where there is one and our own faster code elsewhere",
+                stacklevel=1,  # one place, so that Python says it once
+            )
+        return found
     cache_bytes = _CACHE_BYTES if cache_bytes == "auto" else cache_bytes
     if name in ("auto", "cpu"):
         from s3vm.backends.cpu import Cpu
 
-        return Cpu(precision, n_jobs, cache_bytes)
+        return Cpu(kind, n_jobs, cache_bytes)
     if name == "reference":
         from s3vm.backends.reference import Reference
 
-        return Reference(precision)
+        return Reference(kind)
     names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
     raise ValueError(f"backend={name!r} is not known: give one of {names}")
 

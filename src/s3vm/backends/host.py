@@ -50,7 +50,8 @@ class OnHost:
 
         def add(start: int) -> None:
             part = slice(start, min(start + _PANEL, X.shape[0]))
-            scores[part] = (kernel.gram(_panel(X[part]), centres) @ weights)[: part.stop - start]
+            with np.errstate(over="ignore", invalid="ignore"):  # who asked sees scores that are not finite
+                scores[part] = (kernel.gram(_panel(X[part]), centres) @ weights)[: part.stop - start]
 
         starts = range(0, X.shape[0], _PANEL)
         # Panels are small: threads of the BLAS would wait for each other longer than they work.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from s3vm import philox
-from s3vm._numbers import check_switches, number
+from s3vm._numbers import check_switches, check_whole, number
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -20,7 +20,7 @@ from s3vm.solvers.base import Losses, State, needs, record
 from s3vm.solvers.budget import NEAREST, beyond, projection
 from s3vm.solvers.graph import NeighbourGraph, kernel_of_pairs
 from s3vm.solvers.steps import Decaying, Step, step
-from s3vm.solvers.stochastic import balanced, check_whole, labelled_slope, stiffness
+from s3vm.solvers.stochastic import balanced, labelled_slope, stiffness
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import row_bytes
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from s3vm._numbers import number
+from s3vm._numbers import check_whole, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
@@ -56,8 +56,7 @@ class CCCP:
     balance: Literal["supervised", "prior"] | None = "supervised"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_iter, int | np.integer) or isinstance(self.max_iter, bool) or self.max_iter < 1:
-            raise ValueError(f"CCCP needs a whole number max_iter of at least 1; got max_iter={self.max_iter!r}")
+        check_whole(self, "max_iter")
         if not 0 < number(self.tol) < 1:
             raise ValueError(f"CCCP needs tol between 0 and 1; got tol={self.tol!r}")
         if self.balance not in ("supervised", "prior", None):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from s3vm._numbers import check_switches, number
+from s3vm._numbers import check_switches, check_whole, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -20,7 +20,6 @@ from s3vm.solvers.stochastic import (
     FeatureCount,
     balanced,
     block_size,
-    check_whole,
     grown,
     labelled_batch,
     labelled_slope,

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from s3vm._numbers import number
+from s3vm._numbers import check_whole, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -63,11 +63,8 @@ class Incremental:
     done: int = 0
 
     def __post_init__(self) -> None:
-        size = self.block_size
-        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"Incremental needs a whole number block_size of at least 1; got block_size={size!r}")
-        if not isinstance(self.done, int | np.integer) or isinstance(self.done, bool) or self.done < 0:
-            raise ValueError(f"Incremental needs a whole number done of at least 0; got done={self.done!r}")
+        check_whole(self, "block_size")
+        check_whole(self, "done", least=0)
         if not number(self.restart) >= 0:
             raise ValueError(f"Incremental needs restart >= 0; got restart={self.restart!r}")
         if self.balance not in ("supervised", "prior"):

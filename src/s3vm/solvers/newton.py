@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from s3vm._numbers import number
+from s3vm._numbers import check_whole, number
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
@@ -89,10 +89,7 @@ class Newton:
     max_factor: int = 1600
 
     def __post_init__(self) -> None:
-        for name in ["max_iter", "rounds", "max_factor"] + ["n_landmarks"] * (self.n_landmarks is not None):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"Newton needs a whole number {name} of at least 1; got {name}={value!r}")
+        check_whole(self, "max_iter", "rounds", "max_factor", *["n_landmarks"] * (self.n_landmarks is not None))
         if not 0 < number(self.tol) < np.inf:
             raise ValueError(f"Newton needs a finite tol > 0; got tol={self.tol!r}")
         if not 1 < number(self.growth) < np.inf:

@@ -1,7 +1,7 @@
 """What the stochastic solvers share: the slopes of the losses over a batch, and how their settings become numbers."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +16,6 @@ __all__ = [
     "FeatureCount",
     "balanced",
     "block_size",
-    "check_whole",
     "grown",
     "labelled_batch",
     "labelled_slope",
@@ -36,14 +35,6 @@ def passed(passes: float, n_rows: int, batch_size: int) -> int:
     if n_rows == ENDLESS:
         raise ValueError("how many rows this stream has is not known: give max_iter instead of passes")
     return int(np.ceil(passes * n_rows / batch_size))
-
-
-def check_whole(solver: Any, *names: str) -> None:
-    """Raises a ValueError unless these settings of the solver are whole numbers of at least 1."""
-    for name in names:
-        value = getattr(solver, name)
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{type(solver).__name__} needs a whole number {name} of at least 1; got {name}={value!r}")
 
 
 def block_size(n_features: FeatureCount, problem: Problem) -> int:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from s3vm._numbers import check_switches, number
+from s3vm._numbers import check_switches, check_whole, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SmoothHinge
@@ -18,7 +18,7 @@ from s3vm.solvers.base import Losses, State, settled
 from s3vm.solvers.following import rebased
 from s3vm.solvers.pull import CHUNK
 from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, check_whole, passed
+from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, passed
 
 __all__ = ["TSG"]
 

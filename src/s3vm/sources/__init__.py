@@ -11,7 +11,7 @@ from scipy import sparse
 
 from s3vm import philox
 from s3vm._typing import Array, Rows
-from s3vm.arrays import cast, is_tensor, namespace
+from s3vm.arrays import cast, is_tensor, namespace, precision
 from s3vm.philox import Stream
 
 if TYPE_CHECKING:
@@ -85,9 +85,12 @@ class ArraySource:
     """
 
     def __init__(self, X: Any, chosen: Array | None = None, dtype: Any = np.float32) -> None:
-        self._X = X
-        self._chosen = chosen
-        self._dtype = np.dtype(dtype)
+        if len(getattr(X, "shape", ())) != 2 or (sparse.issparse(X) and X.format != "csr") or hasattr(X, "columns"):
+            kind = f"a {type(X).__name__} of shape {getattr(X, 'shape', '?')}"
+            raise ValueError(f"an ArraySource needs an array, a CSR matrix or a tensor of shape (n, d), not {kind}")
+        self.X = X
+        self.chosen = chosen
+        self._dtype = precision(dtype)
 
     @property
     def dtype(self) -> Any:
@@ -95,19 +98,19 @@ class ArraySource:
 
     @property
     def n_rows(self) -> int:
-        return int(self._X.shape[0] if self._chosen is None else len(self._chosen))
+        return int(self.X.shape[0] if self.chosen is None else len(self.chosen))
 
     @property
     def n_dims(self) -> int:
-        return int(self._X.shape[1])
+        return int(self.X.shape[1])
 
     def take(self, positions: Any) -> Rows:
         """The rows at those positions (an index array or a slice)."""
-        if self._chosen is not None:
-            positions = self._chosen[positions]
-        if is_tensor(self._X) and not isinstance(positions, slice):
-            positions = namespace(self._X).as_tensor(positions, device=self._X.device)
-        return as_rows(self._X[positions], self._dtype)
+        if self.chosen is not None:
+            positions = self.chosen[positions]
+        if is_tensor(self.X) and not isinstance(positions, slice):
+            positions = namespace(self.X).as_tensor(positions, device=self.X.device)
+        return as_rows(self.X[positions], self._dtype)
 
     def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())

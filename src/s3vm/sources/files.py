@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from s3vm import philox
 from s3vm._optional import optional
 from s3vm._typing import Array, Rows
+from s3vm.arrays import precision
 from s3vm.philox import Stream
 from s3vm.sources import ArraySource, stack
 from s3vm.sources.arrivals import Reservoir
@@ -66,20 +67,23 @@ class FileSource(StreamSource):
         path: Any,
         target: str | None = None,
         *,
-        features: Sequence[str] | None = None,
-        drop: Iterable[str] = (),
-        mark: str | int | Iterable[Any] = (),
-        encode: Iterable[str] = (),
+        features: str | Sequence[str] | None = None,
+        drop: str | Iterable[str] = (),
+        mark: str | float | Iterable[Any] = (),
+        encode: str | Iterable[str] = (),
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         options = {
-            "features": features,
-            "drop": list(drop),
-            "mark": [str(one) for one in ([mark] if isinstance(mark, str | int) else mark)],
-            "encode": list(encode),
+            "features": None if features is None else _list(features),
+            "drop": _list(drop),
+            "mark": [_readers().label_key(one) for one in _list(mark)],
+            "encode": _list(encode),
         }
-        self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": dtype, **options}
+        self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
+        for name in ("target", "features", "drop", "encode"):
+            if not all(isinstance(one, str) for one in _list(self._settings[name])):
+                raise ValueError(f'{name}={self._settings[name]!r} is no name of a column: give text, such as "label"')
         self._open()
         names = self._table.names
         if names is not None:
@@ -123,7 +127,7 @@ class FileSource(StreamSource):
         for chunk in self._table.chunks:
             counts.append(0)
             for batch in chunk.parts():
-                self._table.check(batch.rows, f"rows {n_read + 1:,} to {n_read + batch.rows.shape[0]:,}")
+                self._table.check(batch.rows, n_read + 1)
                 if scaler is not None and batch.rows.shape[0]:
                     scaler.with_mean = not hasattr(batch.rows, "indptr")
                     scaler.partial_fit(batch.rows)
@@ -189,6 +193,13 @@ class FileSource(StreamSource):
         self._open()
 
 
+def _list(things: Any) -> list[Any]:
+    """Things in a list; a text alone is one of them, not its letters."""
+    if things is None:
+        return []
+    return list(things) if isinstance(things, Iterable) and not isinstance(things, str) else [things]
+
+
 def _readers() -> Any:
     """`s3vm.tables`, which needs a library that not everybody has."""
     optional("pyarrow", "data")
@@ -197,9 +208,11 @@ def _readers() -> Any:
 
 def _unlabelled(table: "tables.Stream", chunk: int, check: bool) -> Iterator[Rows]:
     """The rows of a chunk that have no label; they are looked at if no survey has done so."""
+    first = 1
     for batch in table.chunks[chunk].parts():
         if check:
-            table.check(batch.rows, f"part {chunk + 1:,}")
+            table.check(batch.rows, first, f" of part {chunk + 1:,}")
+        first += batch.rows.shape[0]
         known = _known(batch)
         yield batch.rows[~known] if known.any() else batch.rows
 

@@ -24,7 +24,9 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import philox
+from s3vm._numbers import is_whole
 from s3vm._typing import Array, Rows
+from s3vm.arrays import check_numbers, check_size, precision
 from s3vm.philox import Stream
 from s3vm.sources import ENDLESS, ExhaustedError, as_rows, stack
 
@@ -69,10 +71,10 @@ class StreamSource:
         buffer_bytes: int = BUFFER_BYTES,
         again: bool = True,
     ) -> None:
-        if buffer_bytes < 1:
+        if not is_whole(buffer_bytes):
             raise ValueError(f"buffer_bytes={buffer_bytes!r} is not valid: give a number of bytes, such as 32 << 20")
         self._chunks = list(chunks)
-        self._n_dims, self._dtype, self._again = n_dims, np.dtype(dtype), again
+        self._n_dims, self._dtype, self._again = n_dims, precision(dtype), again
         self._buffer_bytes = buffer_bytes
         self.order = f"shuffled in {buffer_bytes:,} bytes"
         """What else decides in which order the rows come, for checkpoints."""
@@ -206,13 +208,20 @@ class BatchSource(StreamSource):
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        once = not callable(batches) and iter(batches) is batches
+        if n_rows is not None and not is_whole(n_rows):
+            raise ValueError(f"n_rows={n_rows!r} is not valid: give the number of rows of all batches, or None")
         begin: Any = batches if callable(batches) else lambda: batches
-        first = next(iter(begin()), None)
-        if first is None or getattr(first, "ndim", 0) != 2:
+        given = begin()
+        if not isinstance(given, Iterable):
+            raise ValueError(f"a source of batches needs an iterable of arrays, not a {type(given).__name__}")
+        once = not callable(batches) and iter(batches) is batches
+        first: Any = next(iter(given), None)
+        if first is None or getattr(first, "ndim", 0) != 2 or not first.shape[1]:
             what = "there is none" if first is None else f"the first is a {type(first).__name__}"
+            if hasattr(first, "shape"):
+                what += f" of shape {first.shape}"
             raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {what}")
-        checked = partial(_checked, n_dims=first.shape[1])
+        checked = partial(_checked, first=first, dtype=precision(dtype))
         if once:
             whole = chain([first], begin())
 
@@ -287,14 +296,20 @@ def named(scaler: StandardScaler, names: Sequence[str] | None) -> StandardScaler
     return scaler
 
 
-def _checked(rows: Any, n_dims: int) -> Rows:
-    """A batch that someone else made."""
-    if getattr(rows, "ndim", 0) != 2 or rows.shape[1] != n_dims:
+def _checked(rows: Any, first: Any, dtype: Any) -> Rows:
+    """A batch that someone else made, which must be like the first."""
+    if getattr(rows, "ndim", 0) != 2 or rows.shape[1] != first.shape[1]:
         shape = getattr(rows, "shape", type(rows).__name__)
-        raise ValueError(f"a batch has the shape {shape}, where the first has {n_dims} columns")
+        raise ValueError(f"a batch has the shape {shape}, where the first has {first.shape[1]} columns")
+    if sparse.issparse(rows) != sparse.issparse(first):
+        raise ValueError("some batches are sparse and some are not: give all of them alike")
+    check_numbers(rows)
     entries = rows.data if sparse.issparse(rows) else np.asarray(rows)
+    if entries.dtype.kind not in "fiub":
+        raise ValueError(f"a batch has entries of type {entries.dtype}, which are no real numbers: encode them as such")
     if not np.isfinite(entries).all():
         raise ValueError("a batch has values that are missing or infinite: leave such rows out, or fill them in")
+    check_size(entries, dtype)
     return rows
 
 
@@ -438,7 +453,9 @@ def _windows(
                 yield position, _shuffled(pieces, _order(seed, Stream.WINDOW, (epoch << 16) + window, size))
             position, window = position + size, window + 1
         if n_rows < ENDLESS and position != (epoch + 1) * n_rows:
-            raise ValueError(f"the files have changed: {n_rows:,} rows were expected")
+            raise ValueError(
+                f"{n_rows:,} rows were expected, and there are others: the files have changed, or n_rows is wrong"
+            )
         if not again or position == begun:
             return
         epoch, window = epoch + 1, 0

@@ -23,6 +23,7 @@ except ImportError:
 from scipy import sparse
 
 from s3vm._typing import Array, Rows
+from s3vm.arrays import check_size
 from s3vm.sources import as_rows, stack
 from s3vm.tables.errors import TableError, listed, nearest, shortened
 from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
@@ -75,6 +76,29 @@ class Chunk:
     parts: Callable[[], Iterator[Batch]]
 
 
+class Holes:
+    """Values that are missing or infinite: how many each column has, and where the first one is."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[int]()  # of columns that have any: columns may be very many
+        self.first: tuple[int, int] | None = None
+
+    def look(self, rows: Rows, first: int) -> None:
+        """Counts those of some rows, which begin with number `first`."""
+        finite = np.isfinite(rows.data if sparse.issparse(rows) else rows)
+        if finite.all():
+            return
+        at, columns = np.nonzero(~finite) if not sparse.issparse(rows) else _places(rows, np.flatnonzero(~finite))
+        self.counts.update(columns.tolist())
+        if self.first is None:
+            self.first = first + int(at[0]), int(columns[0])
+
+
+def _places(rows: Rows, entries: Array) -> tuple[Array, Array]:
+    """The rows and columns of entries of a CSR matrix."""
+    return np.searchsorted(rows.indptr, entries, side="right") - 1, rows.indices[entries]
+
+
 @dataclass(frozen=True)
 class Stream:
     """The batches of a file, or of all files of a folder; each iteration reads them afresh.
@@ -104,26 +128,32 @@ class Stream:
     def __iter__(self) -> Iterator[Batch]:
         first = 1
         for batch in _grouped(self.parts(), self.size):
-            last = first + batch.rows.shape[0] - 1
-            self.check(batch.rows, f"rows {first:,} to {last:,}")
+            self.check(batch.rows, first)
             yield batch
-            first = last + 1
+            first += batch.rows.shape[0]
         if first == 1:
             raise TableError(f"{self.path} has no rows")
 
-    def check(self, rows: Rows, where: str) -> None:
-        """Raises a TableError if any of these rows has values that are missing or infinite."""
-        self.refuse(_not_finite(rows), where)
+    def check(self, rows: Rows, first: int, of: str = "") -> None:
+        """Raises a TableError if any of these rows, which begin with number `first`, has missing or infinite values."""
+        holes = Holes()
+        holes.look(rows, first)
+        self.refuse(holes, of)
+        try:
+            check_size(rows.data if sparse.issparse(rows) else rows, rows.dtype)
+        except ValueError as problem:
+            raise TableError(f"{self.path}: {problem}") from None
 
-    def refuse(self, not_finite: Mapping[int, int], where: str) -> None:
-        """Raises a TableError if any column has values that are missing or infinite; `not_finite` counts them."""
-        if not not_finite:
+    def refuse(self, holes: "Holes", of: str = "") -> None:
+        """Raises a TableError if there are values that are missing or infinite; `of` is what the rows are those of."""
+        if holes.first is None:
             return
-        names = {column: str(column + 1) if self.names is None else self.names[column] for column in not_finite}
-        columns = listed([f"{names[column]!r} {count:,}" for column, count in sorted(not_finite.items())])
+        row, column = holes.first
+        names = {at: str(at + 1) if self.names is None else self.names[at] for at in holes.counts}
+        columns = listed([f"{names[at]!r} {count:,}" for at, count in sorted(holes.counts.items())])
         raise TableError(
-            f"{self.path}: values are missing or infinite in {where}, by column: {columns}. Fill them in, or leave out "
-            "those rows or columns"
+            f"{self.path}: values are missing or infinite, the first in row {row:,}{of}, column {names[column]!r}; by "
+            f"column: {columns}. Fill them in, or leave out those rows or columns"
         )
 
     def warn_of_lost_digits(self, rows: Rows) -> None:
@@ -184,7 +214,10 @@ def stream(
     TableError
         The message says what is wrong, where, and what to do.
     """
-    paths = [os.fspath(one) for one in (path if isinstance(path, list | tuple) else [path])]
+    given = path if isinstance(path, list | tuple) else [path]
+    if not given or not all(isinstance(one, str | os.PathLike) for one in given):
+        raise TableError(f"{path!r} is no path: give the name of a file or folder, or a list of them")
+    paths = [os.fspath(one) for one in given]
     path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark)
     opened = [kind_of(name)(name) for one in paths for name in files_of(one)]
@@ -276,16 +309,16 @@ def read(
 ) -> Table:
     """A whole file or folder; the parameters are those of `stream`, `progress` is told how many rows have been read."""
     source = stream(path, target, features, drop=drop, mark=mark, encode=encode, size=sys.maxsize, dtype=dtype)
-    parts, not_finite, n_rows = [], Counter[int](), 0
+    parts, holes, n_rows = [], Holes(), 0
     for batch in source.parts():
         parts.append(batch)
-        not_finite.update(_not_finite(batch.rows))
+        holes.look(batch.rows, n_rows + 1)
         n_rows += batch.rows.shape[0]
         if progress is not None:
             progress(n_rows)
     if not n_rows:
         raise TableError(f"{path} has no rows")
-    source.refuse(not_finite, f"{n_rows:,} rows")
+    source.refuse(holes)
     whole = _together(parts)
     source.warn_of_lost_digits(whole.rows)
     return Table(whole.rows, None if whole.labels is None else of_one_kind(whole.labels), source.names)
@@ -387,14 +420,3 @@ def _together(parts: list[Batch]) -> Batch:
     labels = [part.labels for part in parts if part.labels is not None]
     kept = {name: pa.chunked_array([part.kept[name] for part in parts]) for name in parts[0].kept}
     return Batch(stack([part.rows for part in parts]), np.concatenate(labels) if labels else None, kept)
-
-
-def _not_finite(rows: Rows) -> dict[int, int]:
-    """How many values are missing or infinite, of each column that has any; columns may be very many."""
-    if sparse.issparse(rows):
-        wrong = rows.indices[~np.isfinite(rows.data)]
-    else:
-        finite = np.isfinite(rows)
-        wrong = np.empty(0, np.intp) if finite.all() else np.nonzero(~finite)[1]
-    columns, counts = np.unique(wrong, return_counts=True)
-    return dict(zip(columns.tolist(), counts.tolist(), strict=True))
