@@ -261,6 +261,22 @@ def test_a_search_of_two_around_two():
 
 
 @FORKS
+def test_a_limit_that_is_met_first_in_a_child():
+    code = """
+import os
+from s3vm._blas import one_blas_thread
+child = os.fork()
+if child == 0:
+    with one_blas_thread:
+        pass
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+@FORKS
 def test_forks():
     """After a fit, while other threads predict and fit, beside OpenMP, and in the middle of a stream."""
     code = """

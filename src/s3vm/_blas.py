@@ -55,7 +55,7 @@ class _OneThread(ContextDecorator):
     def _in_child(self) -> None:
         """Of all threads, a child has only the one that forked."""
         was_limited = bool(self._inside)
-        self._inside = Counter({get_ident(): self._inside[get_ident()]})
+        self._inside = +Counter({get_ident(): self._inside[get_ident()]})  # empty if it is not inside
         if was_limited:
             self._put_back()
         self._lock.release()

@@ -319,7 +319,7 @@ def _made(kind: type, given: Any, path: Path, where: str) -> Any:
     hints = get_type_hints(kind)
     for name, value in made.items():
         if not _is_a(value, hints[name]):
-            wanted = getattr(hints[name], "__name__", str(hints[name]))
+            wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
             raise ValueError(f"{path.name}: {where} has {name} = {value!r}, where {wanted} is needed")
     return kind(**made)
 
