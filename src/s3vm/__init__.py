@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from s3vm.sources import ArraySource
     from s3vm.sources.files import FileSource
     from s3vm.sources.streams import BatchSource
-    from s3vm.training import Interrupted, OutOfRows, OutOfTime
+    from s3vm.training import Interrupted, NotKept, OutOfRows, OutOfTime
     from s3vm.tuning import S3VMClassifierCV
 
 __version__ = "0.1.0"
@@ -43,6 +43,7 @@ __all__ = [
     "Matern",
     "ModelFormatError",
     "Newton",
+    "NotKept",
     "OutOfRows",
     "OutOfTime",
     "Polynomial",
@@ -70,7 +71,7 @@ _HOMES = {
     "sources": ["ArraySource"],
     "sources.files": ["FileSource"],
     "sources.streams": ["BatchSource"],
-    "training": ["Interrupted", "OutOfRows", "OutOfTime"],
+    "training": ["Interrupted", "NotKept", "OutOfRows", "OutOfTime"],
     "tuning": ["S3VMClassifierCV"],
 }
 _ROOMS = ("export", "plot", "report", "tables")
