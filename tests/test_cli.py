@@ -426,6 +426,16 @@ def test_tune(folder):
     assert "Supervised SVM, held-out error" in shown
 
 
+def test_closed_standard_output(folder, tmp_path):
+    data, model = folder / "mails.csv", tmp_path / "m.s3vm"
+    for command in (f"fit {data} --target label -o {model} -q", f"predict {model} {data}"):
+        done = subprocess.run(
+            f"{sys.executable} -m s3vm {command} >&-", shell=True, capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == 0 or "standard output is closed" in done.stderr
+
+
 def test_compare(folder, tmp_path, monkeypatch):
     class Broken(TSG):
         def run(self, problem, backend, state=None):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
@@ -173,6 +174,14 @@ def test_columns_far_from_zero(moons):
     X, _, some = moons
     near, far = (make(unlabeled_weight=0, gamma=1.0).fit(X + shift, some) for shift in (0, 1000))
     np.testing.assert_allclose(far.decision_function(X + 1000), near.decision_function(X), atol=0.05)
+
+
+def test_a_table_of_arrow_and_nullable_labels(moons):
+    X, _, some = moons
+    frame = pa.table({"a": X[:, 0], "b": X[:, 1]})
+    labels = pd.array(np.where(some < 0, None, some), dtype="Int64")
+    clf = make(unlabeled=None).fit(frame, labels)
+    np.testing.assert_array_equal(clf.predict(frame), clf.predict(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})))
 
 
 def test_history(moons):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from pathlib import Path
 
@@ -181,10 +182,13 @@ def test_ctrl_c_at_any_moment():
         raise KeyboardInterrupt
 
     clf = S3VMClassifier(TSG(max_iter=200, batch_size=16, n_features=32), random_state=0).fit(X, SOME)
+    start = time.perf_counter()
+    clf.fit(X, SOME)
+    spent = time.perf_counter() - start
     chance, seen, before = random.Random(0), set(), signal.signal(signal.SIGALRM, ring)
     try:
         for _ in range(cases(20, 300)):
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.25))
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.01, 1.5) * spent)
             try:
                 with warnings.catch_warnings(record=True) as heard:
                     warnings.simplefilter("always")

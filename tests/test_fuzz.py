@@ -11,7 +11,7 @@ from fuzzing import run_apart
 
 HOW_MANY = {
     "models": cases(1_500, 100_000),
-    "checkpoints": cases(300, 10_000),
+    "checkpoints": cases(100, 10_000),
     "tables": cases(1_500, 100_000),
     "command line": cases(150, 100_000),
 }

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,4 +24,5 @@ def write(path: Any, *parts: Any) -> None:
         reason = f"{problem.strerror or problem}: {path} could not be written. A file that was there is as it was"
         raise OSError(problem.errno, reason) from problem
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # what happened first is to be told
+            beside.unlink(missing_ok=True)

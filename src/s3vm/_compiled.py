@@ -45,23 +45,30 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 def _mark(folder: Path) -> str:
     """What the functions of a folder are made of: all of its files, and the random numbers."""
     files = [_COMMON, *sorted(folder.glob("*.py"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return _digest(b"".join(file.read_bytes() for file in files))
 
 
 def _save(files: Any, mark: str, key: Any, data: Any) -> None:
+    content = pickle.dumps(data, protocol=-1)
     with suppress(OSError):
-        files._save_data(_name(files, mark, key), data)
+        files._save_data(_name(files, mark, key), (_digest(content), content))
 
 
 def _load(files: Any, mark: str, key: Any) -> Any:
-    with suppress(OSError, EOFError, pickle.UnpicklingError):
-        return files._load_data(_name(files, mark, key))
+    with suppress(Exception):  # whatever is wrong with the file, there is another way
+        digest, content = files._load_data(_name(files, mark, key))
+        if digest == _digest(content):  # else it would be run as it is
+            return pickle.loads(content)
+    return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _name(files: Any, mark: str, key: Any) -> str:
     """Types, processor, source and version decide what is in a file."""
-    digest = hashlib.sha256(repr((files._version, mark, key)).encode()).hexdigest()
-    return f"{files._index_name.removesuffix('.nbi')}.{digest[:24]}.nbc"
+    return f"{files._index_name.removesuffix('.nbi')}.{_digest(repr((files._version, mark, key)).encode())[:24]}.nbc"
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,18 @@ import numpy as np
 
 from s3vm._typing import Array
 
-__all__ = ["LARGEST", "cast", "check_numbers", "check_size", "host", "is_tensor", "namespace", "precision", "product"]
+__all__ = [
+    "LARGEST",
+    "cast",
+    "check_numbers",
+    "check_size",
+    "host",
+    "is_masked",
+    "is_tensor",
+    "namespace",
+    "precision",
+    "product",
+]
 
 
 LARGEST = {"float32": 1e30, "float64": 1e150}
@@ -27,14 +38,31 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 def check_numbers(X: Any) -> None:
     """Raises a ValueError if rows are masked, dates or times, which NumPy takes for plain numbers without a word."""
-    if np.ma.is_masked(X):
+    parts = X if isinstance(X, list | tuple) else [X]
+    if any(is_masked(part) for part in parts):
         raise ValueError("X is a masked array with masked entries: fill them in, X.filled(0), or leave such rows out")
-    for kind in X.dtypes if hasattr(X, "columns") else [getattr(X, "dtype", "")]:
+    for kind in _kinds(X, parts):
         if str(kind).lower().startswith(("date", "time", "duration")):
             raise ValueError(
                 f"X has dates or times ({kind}), which are no features yet: make numbers of them, such as the days "
                 "since a first day"
             )
+
+
+def is_masked(x: Any) -> bool:
+    """Whether x is a masked array of NumPy with masked entries."""
+    return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
+
+
+def _kinds(X: Any, parts: Any) -> list[Any]:
+    """The types of the columns of a frame, or of the rows of a list, or of an array."""
+    frame = getattr(X, "dtypes", None)
+    if frame is not None:
+        return list(frame) if hasattr(frame, "__iter__") else [frame]
+    if hasattr(X, "schema"):  # of Arrow
+        return list(X.schema.types)
+    firsts = [part[0] if isinstance(part, list | tuple) and part else part for part in parts]
+    return [getattr(first, "dtype", type(first).__name__) for first in firsts]
 
 
 def check_size(entries: Any, dtype: Any) -> None:

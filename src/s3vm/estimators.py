@@ -1,32 +1,27 @@
 """The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
 
-import os
-import re
-import sys
 import warnings
 from copy import copy, deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from s3vm import backends, checkpoints, philox
 from s3vm._blas import one_blas_thread
-from s3vm._csr import check_csr
 from s3vm._numbers import is_whole, number, positive
 from s3vm._typing import Array
-from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_tensor
+from s3vm.arrays import host
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.folds import distinct_rows, lasting_folds, newest, stratified_folds
+from s3vm.intake import Intake
 from s3vm.kernels import Gamma, Kernel, kernel
-from s3vm.labels import as_column, split_labels
+from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.models import Model, winners
 from s3vm.philox import Stream
@@ -35,9 +30,8 @@ from s3vm.safety import FEW_LABELS, Safety, choose
 from s3vm.seen import Seen
 from s3vm.solvers import Solver, State, solver
 from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
-from s3vm.sources import ENDLESS, ArraySource, Source, as_rows, is_source
+from s3vm.sources import ENDLESS, ArraySource, Source
 from s3vm.sources.arrivals import Arrivals
-from s3vm.sources.streams import BatchSource, MappedSource
 from s3vm.training import EVERY, EarlyStopping, Progress, Rules, joined, thinned, train
 
 __all__ = ["SAMPLE", "S3VMClassifier", "has_probability"]
@@ -73,7 +67,7 @@ class _Training(NamedTuple):
     kept: Any
 
 
-class S3VMClassifier(ClassifierMixin, BaseEstimator):
+class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
     """Kernel support vector machine that learns from labelled and unlabelled rows.
 
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
@@ -557,81 +551,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             )
         return start
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Seen:
-        """Rows with their labels and weights, of one length."""
-        backends.backend(self.backend, self.dtype)  # a dtype that is not known cannot be checked against
-        X, y = self._checked(X, reset=reset), as_column(y)
-        check_consistent_length(X, y)
-        try:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        except (TypeError, ValueError) as problem:
-            raise ValueError(
-                f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has not: {problem}"
-            ) from problem
-        return Seen(X, y, weight)
-
-    def _given(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> tuple[Seen, Source | None]:
-        """Rows with their labels and weights, and where more unlabelled ones come from, if not from the same place."""
-        source = None
-        if is_source(X):
-            if y is not None or unlabeled is not None or sample_weight is not None:
-                raise ValueError(
-                    "a source stands for X, y and unlabeled: give it alone, or fit(X, y, unlabeled=source)"
-                )
-            if not hasattr(X, "labelled"):
-                raise ValueError("this source knows no labels: give labelled rows too, fit(X, y, unlabeled=source)")
-            if hasattr(X, "survey"):
-                X.survey(_rows_read(self.verbose))
-            source = X
-            X, y = source.labelled()
-            seen = self._rows(X, y, None, reset)
-            if getattr(source, "has_all_labels", False):
-                self._keep_names(source)
-                source = None
-        else:
-            seen = self._rows(X, y, sample_weight, reset)
-        if unlabeled is not None:
-            source = self._source(unlabeled)
-        if source is None:
-            return seen, None
-        if not split_labels(seen.y, self.unlabeled)[0].all():
-            raise ValueError(
-                f"some rows are marked {self.unlabeled!r}, unlabelled, beside a source of unlabelled rows: leave them "
-                "out or put them into the source; FileSource takes mark=[...] for what means no label"
-            )
-        if source.n_dims != seen.X.shape[1]:
-            raise ValueError(f"the labelled rows have {seen.X.shape[1]} columns, the unlabelled ones {source.n_dims}")
-        self._keep_names(source)
-        if getattr(source, "dtype", np.dtype(self.dtype)) != np.dtype(self.dtype):
-            source = MappedSource(source, partial(as_rows, dtype=self.dtype))
-        return seen, source
-
-    def _keep_names(self, source: Any) -> None:
-        """Keeps the names of the source's columns, if it knows any; they must be those of X."""
-        names = getattr(source, "names", None)
-        if names is None:
-            return
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and list(known) != list(names):
-            raise ValueError(f"the columns of X are {list(known)[:5]}..., those of the source {list(names)[:5]}...")
-        self.feature_names_in_ = np.array(names, dtype=object)
-
-    def _source(self, unlabeled: Any) -> Any:
-        """Unlabelled rows of any kind as a source."""
-        if isinstance(unlabeled, str | os.PathLike):
-            from s3vm.sources.files import source_of
-
-            unlabeled = source_of(unlabeled, self.dtype)
-        if isinstance(unlabeled, ArraySource):  # whose rows nobody has looked at yet
-            return ArraySource(self._checked(unlabeled.X, reset=False), unlabeled.chosen, self.dtype)
-        if is_source(unlabeled):
-            return unlabeled
-        if hasattr(unlabeled, "shape"):
-            return ArraySource(self._checked(unlabeled, reset=False), None, self.dtype)
-        if callable(unlabeled) or hasattr(unlabeled, "__iter__"):
-            return BatchSource(unlabeled, dtype=self.dtype)
-        raise ValueError(f"unlabeled={unlabeled!r} is not known: give an array, a path, or an iterable of batches")
-
     def _seen(self, missing: type[Exception] = ValueError) -> Seen:
         """All rows that were given before, which must be as they were; `missing` is raised if they were not kept."""
         before, training = self._start, getattr(self, "_training", None)
@@ -744,44 +663,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             )
         return scores
 
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """X as a finite array or CSR matrix whose entries the precision can hold; never copied unless it has to be."""
-        if is_tensor(X):
-            return self._checked_tensor(X, reset)
-        check_numbers(X)
-        kinds: list[Any] = [np.float64, np.float32]
-        try:
-            with np.errstate(invalid="ignore"):  # infinities of both signs are told of in words
-                X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=kinds, order=None)
-        except (OverflowError, TypeError, ValueError) as problem:
-            if re.search("float|array element|promoted", str(problem)) is None or "contains" in str(problem):
-                raise
-            kind = TypeError if isinstance(problem, TypeError) else ValueError
-            raise kind(
-                f"X is not a matrix of numbers ({problem}): give an array, a sparse matrix or a data frame, with text "
-                "and dates encoded as numbers"
-            ) from problem
-        if sparse.issparse(X):
-            check_csr(X)
-            if not X.has_canonical_format:
-                X = X.copy()
-                X.sum_duplicates()
-        entries = X.data if sparse.issparse(X) else X
-        check_size(entries, self.dtype)
-        return X
-
-    def _checked_tensor(self, X: Any, reset: bool) -> Any:
-        """A tensor where it is, if this computes there, else as an array."""
-        if X.device.type == "cpu":
-            return self._checked(host(X), reset)
-        if X.ndim != 2 or not X.dtype.is_floating_point:
-            raise ValueError(f"a tensor of rows has two dimensions and real entries; got {tuple(X.shape)}, {X.dtype}")
-        self._checked(host(X[:1]), reset)  # its shape is kept, or compared
-        largest = float(abs(X).max())
-        if not largest <= LARGEST[np.dtype(self.dtype).name]:
-            raise ValueError("X has NaN, infinite or huge entries: fill missing values and standardise the features")
-        return X
-
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # at once: another thread may be in partial_fit
         state.pop("_training", None)
@@ -809,18 +690,6 @@ def has_probability(estimator: S3VMClassifier) -> bool:
     if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
         raise AttributeError("predict_proba needs probability=True when the model is fitted")
     return True
-
-
-def _rows_read(verbose: Any) -> Any:
-    """Who is told how many rows have been read."""
-    if callable(verbose) or verbose <= 0:
-        return None
-
-    def told(n_rows: int) -> None:
-        sys.stderr.write(f"\r{n_rows:,} rows read")
-        sys.stderr.flush()
-
-    return told
 
 
 def _seed(random_state: Any) -> int:

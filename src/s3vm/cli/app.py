@@ -29,7 +29,8 @@ class Commands(TyperGroup):
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         try:
             code = super().main(args, standalone_mode=False, **extra)
-            sys.stdout.flush()  # a full disk shows here, or not before the very end
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk shows here, or not before the very end
         except typer.TyperException as problem:
             asked = getattr(problem, "ctx", None)
             code = _complain(problem.format_message() + (f" See {asked.command_path} --help" if asked else ""))

@@ -16,7 +16,7 @@ from s3vm._typing import Array, Rows
 from s3vm.cli.screen import Screen
 from s3vm.sources import stack
 from s3vm.sources.files import FileSource
-from s3vm.tables.errors import listed
+from s3vm.tables.errors import listed, shortened
 from s3vm.tables.kinds import files_of
 
 __all__ = ["Data", "Files", "codes_of", "gather", "held_rows", "opened", "skewed", "target_of", "writable"]
@@ -208,7 +208,8 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
     if not counts:
         raise tables.TableError(f"{where} has no labels: label some rows of each class")
     if len(counts) == 1:
-        raise tables.TableError(f"{where} has only the label {next(iter(counts))!r}: label rows of another class, too")
+        one = shortened(repr(next(iter(counts))))
+        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too")
     fractions = [label for label in counts if isinstance(label, float)]
     if fractions:
         raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")

@@ -150,7 +150,9 @@ class StreamSource:
         """Some rows from each of a few chunks; the first window where chunks cannot be opened at will."""
         chunks = self._counted()
         if self.n_rows <= size:
-            return stack(list(self.rows()))[_order(seed, Stream.REFERENCE, 0, self.n_rows)]
+            whole = stack(list(self.rows()))
+            _expect(self.n_rows, whole.shape[0])
+            return whole[_order(seed, Stream.REFERENCE, 0, self.n_rows)]
         if self.n_rows == ENDLESS:
             return self._first(seed, size)
         places = [chunks[k] for k in _order(seed, Stream.REFERENCE, 0, len(chunks))[:_PLACES]]
@@ -170,9 +172,13 @@ class StreamSource:
 
     def _here(self) -> "_Reading":
         """Where this process reads: a fork has neither the thread that reads ahead nor whoever held the lock."""
-        if self._reading is None or self._reading.process != os.getpid():
-            self._reading = _Reading()
-        return self._reading
+        here = self._reading
+        if here is None or here.process != os.getpid():
+            with _BEGINNING:
+                here = self._reading
+                if here is None or here.process != os.getpid():
+                    here = self._reading = _Reading()
+        return here
 
     def _at(self, key: tuple[int, int], start: int) -> "_Cursor":
         """The stream of that key at that place."""
@@ -337,6 +343,13 @@ class _Lane:
         return [rows for rows in taken if rows.shape[0]]
 
 
+_BEGINNING = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_BEGINNING.acquire, after_in_parent=_BEGINNING.release, after_in_child=_BEGINNING.release
+    )
+
+
 class _Reading:
     """What one process reads of a stream, one thread at a time."""
 
@@ -452,13 +465,18 @@ def _windows(
             if position + size > start:
                 yield position, _shuffled(pieces, _order(seed, Stream.WINDOW, (epoch << 16) + window, size))
             position, window = position + size, window + 1
-        if n_rows < ENDLESS and position != (epoch + 1) * n_rows:
-            raise ValueError(
-                f"{n_rows:,} rows were expected, and there are others: the files have changed, or n_rows is wrong"
-            )
+        if n_rows < ENDLESS:
+            _expect((epoch + 1) * n_rows, position)
         if not again or position == begun:
             return
         epoch, window = epoch + 1, 0
+
+
+def _expect(n_rows: int, found: int) -> None:
+    if found != n_rows:
+        raise ValueError(
+            f"{n_rows:,} rows were expected, and there are {found:,}: the files have changed, or n_rows is wrong"
+        )
 
 
 def _order(seed: int, stream: Stream, block: int, n: int) -> Array:

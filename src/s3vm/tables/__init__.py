@@ -218,6 +218,8 @@ def stream(
     if not given or not all(isinstance(one, str | os.PathLike) for one in given):
         raise TableError(f"{path!r} is no path: give the name of a file or folder, or a list of them")
     paths = [os.fspath(one) for one in given]
+    if "" in paths:
+        raise TableError("the name of the file is empty: give the name of a file or folder")
     path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark)
     opened = [kind_of(name)(name) for one in paths for name in files_of(one)]

@@ -53,8 +53,8 @@ class Named(ABC):
     def __init__(self, path: str) -> None: ...
 
     @abstractmethod
-    def example(self, name: str) -> Any:
-        """A value of that column."""
+    def example(self, name: str) -> str:
+        """A value of that column, in quotes, and where it is."""
 
     @abstractmethod
     def batches(
@@ -66,7 +66,7 @@ class Named(ABC):
         """Raises a TableError if any of these columns does not hold numbers."""
         wrong = [name for name in names if not _is_number(self.types[name])]
         if wrong:
-            examples = [f"{name!r} ({str(self.example(name))[:30]!r})" for name in wrong]
+            examples = [f"{name!r} ({self.example(name)})" for name in wrong]
             raise TableError(
                 f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers, or "
                 f"drop {shortened(','.join(wrong))}"
@@ -136,9 +136,16 @@ class Csv(Named):
         if all(re.fullmatch(r"[-+.\deE]+", name) for name in names):
             raise TableError(f"{path} begins with numbers: its first line must hold the names of the columns")
         self.types = dict(zip(names, reader.schema.types, strict=True))
+        binary = [name for name, kind in self.types.items() if pa.types.is_binary(kind)]
+        if binary:
+            raise TableError(f"{path}: column {shortened(repr(binary[0]))} is not UTF-8: save the file as UTF-8")
 
-    def example(self, name: str) -> Any:
-        return _first(self._start[name]) if self._start is not None else ""
+    def example(self, name: str) -> str:
+        values = [] if self._start is None else self._start[name].to_pylist()
+        for number, value in enumerate(values):
+            if isinstance(value, str) and value.strip() and not _reads_as_number(value):
+                return f"{value[:30]!r} in line {number + 2}"  # at least: a row may have several
+        return repr(str(next((value for value in values if value is not None), ""))[:30])
 
     def batches(
         self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
@@ -195,12 +202,13 @@ class Parquet(Named):
         _different(path, names)
         self.types = dict(zip(names, types, strict=True))
 
-    def example(self, name: str) -> Any:
+    def example(self, name: str) -> str:
         with self._open() as file:
             try:
-                return _first(next(file.iter_batches(_ROWS, columns=[name]))[name])
+                values = next(file.iter_batches(_ROWS, columns=[name]))[name].to_pylist()
             except Exception:
-                return ""
+                values = []
+        return repr(str(next((value for value in values if value is not None), ""))[:30])
 
     def batches(
         self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
@@ -305,7 +313,7 @@ class Npz(Unnamed):
         except TableError:
             raise
         except Exception as problem:
-            raise TableError(f"{self.path} cannot be read as npz: {shortened(problem)}") from None
+            raise TableError(f"{self.path} cannot be read as npz: {_numpy_said(problem)}") from None
         self.checked(X, n_features)
         if y is not None and y.shape != (X.shape[0],):
             raise TableError(f"{self.path}: {target} has the shape {y.shape}, where X has {X.shape[0]} rows")
@@ -328,8 +336,13 @@ class Npy(Unnamed):
         try:
             X = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except Exception as problem:
-            raise TableError(f"{self.path} cannot be read as npy: {shortened(problem)}") from None
+            raise TableError(f"{self.path} cannot be read as npy: {_numpy_said(problem)}") from None
         return self.checked(X, n_features), None
+
+
+def _numpy_said(problem: Exception) -> str:
+    """What NumPy said, but for its advice to load the file in an unsafe way."""
+    return "it is no file of plain NumPy arrays" if "pickle" in str(problem) else shortened(problem)
 
 
 _KINDS: dict[str, type[Named] | type[Unnamed]] = {
@@ -378,6 +391,14 @@ def kind_of(path: str) -> type[Named] | type[Unnamed]:
     if not Path(path).is_file():
         raise TableError(f"{path} is a folder")
     return _KINDS[_suffix(path)]
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -445,7 +466,3 @@ def _first_bad(lines: list[bytes]) -> tuple[int, str] | None:
 def _cast(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> dict[str, pa.Array]:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return columns | {name: columns[name].cast(number, safe=False) for name in numbers}
-
-
-def _first(column: pa.Array) -> Any:
-    return next((value for value in column.to_pylist() if value is not None), "")

@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,7 +76,8 @@ class Writer:
             if kind is None:  # else what happened first is to be told
                 raise self._failed(problem) from None
         finally:
-            self._beside.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._beside.unlink(missing_ok=True)
 
     def _failed(self, problem: Exception) -> TableError:
         what = f"{self._path} could not be written, and a file that was there is as it was"
@@ -110,6 +112,8 @@ class Writer:
     def _put(self, content: Any) -> None:
         if self._sink is not None:
             self._sink.write(content)
+        elif sys.stdout is None:
+            raise TableError("standard output is closed: give a file to write to")
         else:
             sys.stdout.write(bytes(content).decode())
 
