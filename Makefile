@@ -12,25 +12,27 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 # Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (hours).
 test-long: .venv/test .venv-oldest/test
-	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
-	.venv-oldest/bin/python -m pytest -q -n 2 --dist loadfile
+	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	.venv-oldest/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 # Rows without end for half an hour: `make soak MINUTES=5` for less.
 MINUTES ?= 30
 soak: .venv/test
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
-# How much of the Python code the tests run, but for that of the GPU (and for the longest test, of every solver with every
-# kernel, loss and backend, which runs no line that others do not). Nobody sees inside what Numba compiles: the tests of those functions run a
-# second time with the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+# How much of the Python code the tests run, but for that of the GPU. Left out are the longest test, of every solver with every
+# kernel, loss and backend, and the fuzzers, which run no line that others do not; and Ctrl-C at any moment, which may come while
+# coverage holds a lock of its own. Nobody sees inside what Numba compiles: the tests of those functions run a second time with
+# the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment
 SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile -k "not gpu and not test_contract"
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -k "$(NOT)"
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_solvers.py -k "$(SMALL)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
