@@ -33,8 +33,11 @@ PLAIN = {"solver": SMALL, "unlabeled_weight": 1.0, "probability": False, "random
 
 @pytest.fixture(scope="module")
 def client():
-    settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 60}
-    with distributed.LocalCluster(n_workers=2, **settings) as two, distributed.Client(two) as client:
+    settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 60}
+    with (
+        distributed.LocalCluster(n_workers=2, **settings) as two,
+        distributed.Client(two) as client,
+    ):
         yield client
 
 
