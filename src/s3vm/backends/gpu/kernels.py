@@ -22,7 +22,7 @@ _INTERPRETED = bool(getattr(triton.knobs.runtime, "interpret", False)) if hasatt
 class Halves(NamedTuple):
     """A matrix as ``(high + low) * scale[:, None]``, filled up with zeros to whole tiles; `n` of its rows count.
 
-    What is `low` is none where `high` is enough.
+    `low` is None where `high` is enough.
     """
 
     high: torch.Tensor
