@@ -25,10 +25,10 @@ soak: .venv/test
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
 # How much of the Python code the tests run, but for that of the GPU. Left out are the longest test, of every solver with every
-# kernel, loss and backend, and the fuzzers, which run no line that others do not; and Ctrl-C at any moment, which may come while
-# coverage holds a lock of its own. Nobody sees inside what Numba compiles: the tests of those functions run a second time with
+# kernel, loss and backend, and the fuzzers, which run no line that others do not; and forks and Ctrl-C at any moment, which may
+# come while coverage holds a lock of its own. Nobody sees inside what Numba compiles: the tests of those functions run a second time with
 # the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
-NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment
+NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment and not test_forks
 SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*

@@ -408,6 +408,7 @@ BATCHES = {
     "none": ([], "there is none"),
     "no iterable": (3, "needs an iterable of arrays, not a int"),
     "a function of nothing": (lambda: None, "needs an iterable of arrays, not a NoneType"),
+    "one iterator for ever": ((lambda only: lambda: only)(iter([X])), "same iterator every time"),
     "rows": ([X[0]], r"the first is a ndarray of shape \(2,\)"),
     "an array": (X, r"the first is a ndarray of shape \(2,\)"),
     "text": (["abc"], "the first is a str"),

@@ -260,6 +260,7 @@ def test_checkpoint_and_time_limit(folder, tmp_path):
     assert "another run" in complaint(*common[:-1], 2, "-o", tmp_path / "b", "--checkpoint", tmp_path / "c", "--resume")
     assert "--checkpoint FILE" in complaint(*common, "--resume")
     assert "--max-seconds" in complaint(*common, "--max-seconds", 0)
+    assert "--seed -1 is not valid" in complaint(*common, "--seed", -1)
 
 
 def test_columns_of_text(folder, tmp_path):

@@ -44,7 +44,7 @@ def client():
 @pytest.fixture
 def both(client):
     """The client with two workers, those that an earlier test has ended being back."""
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=90)
     return client
 
 

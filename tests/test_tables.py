@@ -270,7 +270,7 @@ def test_forged_sparse_matrices(tmp_path, change, reason):
         ("a.npy", header_of_npy((10**15, 3)), "cannot be read as npy"),
         ("a.npy", header_of_npy("(3, "), "cannot be read as npy"),
         ("a.npy", header_of_npy((3, 3), "'|O'"), "cannot be read as npy"),
-        ("a.csv", b"a" + b",a" * 300_000 + b"\n", "several columns named 'a'"),
+        ("a.csv", b"a" + b",a" * 20_000 + b"\n", "several columns named 'a'"),
         ("a.csv", b"a" * (1 << 20) + b"\n1\n", "line 1 is longer than 1,048,576 bytes"),
         ("a.csv", b"a,b\n1,2\n3," + b"x" * 10**5 + b"\n", "cannot be read as csv|not numbers, in column 'b'"),
         ("a.svm", b"", "has no rows|cannot be read"),

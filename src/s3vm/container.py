@@ -59,14 +59,16 @@ def _unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if length > _MOST_HEADER:
-        raise ModelFormatError("not a model file: it does not begin as one")
+        raise ModelFormatError("not a model file or checkpoint: it does not begin as one")
     start += file.read(length)
     try:
         text = json.loads(start[8:])["__metadata__"]["s3vm"]
         header = json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_real)
         version = header["format"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise ModelFormatError("not a model file, or damaged: it has no header that can be read") from None
+        raise ModelFormatError(
+            "not a model file or checkpoint, or damaged: it has no header that can be read"
+        ) from None
     if version != FORMAT:
         raise ModelFormatError(f"its format is {short(version)}, and this s3vm reads {FORMAT}: install a newer s3vm")
     raw = start + file.read()
@@ -87,7 +89,7 @@ def _unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
                 f"tensor {short(name)} has the shape {short(part['shape'])}, which cannot be"
             ) from None
     if tensors.pop(_DIGEST, np.empty(0)).nbytes != _DIGEST_BYTES:
-        raise ModelFormatError("not a model file: it has no checksum")
+        raise ModelFormatError("not a model file or checkpoint: it has no checksum")
     return header, tensors
 
 

@@ -40,6 +40,8 @@ class Settings:
             positive("--gamma", _number(str(self.gamma)))
         if self.weight not in ("auto", "paper"):
             positive("--weight", _number(self.weight), zero=True)
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed {self.seed} is not valid: give a whole number from 0 to {2**32 - 1}")
         if self.max_seconds is not None:
             positive("--max-seconds", self.max_seconds)
         if self.resume and self.checkpoint is None:

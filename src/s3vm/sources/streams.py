@@ -220,6 +220,10 @@ class BatchSource(StreamSource):
         given = begin()
         if not isinstance(given, Iterable):
             raise ValueError(f"a source of batches needs an iterable of arrays, not a {type(given).__name__}")
+        if callable(batches) and iter(given) is given and begin() is given:
+            raise ValueError(
+                "the function gives the same iterator every time: let it make a new one, or give the iterator"
+            )
         once = not callable(batches) and iter(batches) is batches
         first: Any = next(iter(given), None)
         if first is None or getattr(first, "ndim", 0) != 2 or not first.shape[1]:
@@ -227,7 +231,7 @@ class BatchSource(StreamSource):
             if hasattr(first, "shape"):
                 what += f" of shape {first.shape}"
             raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {what}")
-        checked = partial(_checked, first=first, dtype=precision(dtype))
+        checked = partial(_checked, n_columns=first.shape[1], thin=sparse.issparse(first), dtype=precision(dtype))
         if once:
             whole = chain([first], begin())
 
@@ -302,12 +306,12 @@ def named(scaler: StandardScaler, names: Sequence[str] | None) -> StandardScaler
     return scaler
 
 
-def _checked(rows: Any, first: Any, dtype: Any) -> Rows:
+def _checked(rows: Any, n_columns: int, thin: bool, dtype: Any) -> Rows:
     """A batch that someone else made, which must be like the first."""
-    if getattr(rows, "ndim", 0) != 2 or rows.shape[1] != first.shape[1]:
+    if getattr(rows, "ndim", 0) != 2 or rows.shape[1] != n_columns:
         shape = getattr(rows, "shape", type(rows).__name__)
-        raise ValueError(f"a batch has the shape {shape}, where the first has {first.shape[1]} columns")
-    if sparse.issparse(rows) != sparse.issparse(first):
+        raise ValueError(f"a batch has the shape {shape}, where the first has {n_columns} columns")
+    if sparse.issparse(rows) != thin:
         raise ValueError("some batches are sparse and some are not: give all of them alike")
     check_numbers(rows)
     entries = rows.data if sparse.issparse(rows) else np.asarray(rows)
