@@ -15,6 +15,7 @@ from s3vm.kernels import Laplacian
 from s3vm.losses import Exponential
 from s3vm.memory import check_memory
 from s3vm.philox import Stream
+from s3vm.solvers import SOLVERS
 from toy import last, make_problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the GPU backend is not tested")
@@ -25,6 +26,7 @@ from s3vm.backends.host import scanned  # noqa: E402
 CUDA = torch.cuda.is_available()
 FLOAT32 = np.dtype(np.float32)
 on_gpu = pytest.mark.skipif(not CUDA, reason="there is no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=on_gpu)]
 
 
 @pytest.fixture
@@ -39,8 +41,9 @@ def relative(result, expected):
     return np.linalg.norm(result - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("K", [1, 3])
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (70, 3), (130, 18), (33, 40)])
+@pytest.mark.parametrize(
+    ("n", "d", "K"), [(n, d, K) for n, d in ((1, 1), (70, 3), (130, 18), (33, 40)) for K in (1, 3)] + [(20, 5, 130)]
+)
 @pytest.mark.parametrize("law", ["pairs", "phase"])
 def test_kernels_are_the_formula(fused, law, n, d, K):
     kernel, rng = RBF(0.5 / d, features=law), np.random.default_rng(n + d)
@@ -157,19 +160,42 @@ def test_same_seed_same_bits(moons):
     np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
-def test_rows_may_be_a_tensor(moons, device):
+@pytest.mark.parametrize("device", DEVICES)
+def test_bad_rows_of_a_tensor(moons, device):
     X, y, some = moons
     clf = S3VMClassifier(TSG(max_iter=40), backend="gpu", random_state=0).fit(torch.as_tensor(X, device=device), some)
-    same = S3VMClassifier(TSG(max_iter=40), backend="gpu", random_state=0).fit(X, some)
-    np.testing.assert_allclose(
-        clf.decision_function(torch.as_tensor(X, device=device)), same.decision_function(X), atol=1e-6
-    )
     assert np.mean(clf.transduction_ == y) > 0.9
     bad = torch.as_tensor(X, device=device).clone()
     bad[3, 1] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
         clf.fit(bad, some)
+    with pytest.raises(ValueError, match=r"two dimensions|2D array"):
+        clf.fit(bad[0], some)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_a_tensor_is_as_good_as_an_array(moons, name, solver, device):
+    """Rows, labels and weights, of any solver and on any backend, wherever they are."""
+    X, _, some = (part[:120] for part in moons)
+    settings = {"max_iter": 30} if solver in ("tsg", "frs") else {}
+    clf = S3VMClassifier(
+        SOLVERS[solver](**settings),
+        backend=name,
+        gamma="median",
+        unlabeled_weight=1.0,
+        probability=False,
+        random_state=0,
+    )
+    weight = np.ones(len(X))
+    expected = clf.fit(X, some, sample_weight=weight).decision_function(X)
+    there = [torch.as_tensor(part, device=device) for part in (X, some, weight)]
+    found = clf.fit(there[0], there[1], sample_weight=there[2]).decision_function(there[0])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    short = there[0].to(torch.bfloat16)
+    expected = clf.fit(short.float().cpu().numpy(), some).decision_function(X)
+    np.testing.assert_allclose(clf.fit(short, some).decision_function(X), expected, atol=1e-5)
 
 
 @dataclass(frozen=True)
@@ -224,11 +250,33 @@ def test_recorded_steps_are_the_steps():
 
 def test_too_little_memory_is_said_before(monkeypatch):
     problem = make_problem(RBF(0.7), "exp", "float32")
-    small = Gpu(FLOAT32, cache_bytes=1 << 40)
     monkeypatch.setattr(Gpu, "used", lambda self: "at most nothing on the GPU")
-    monkeypatch.setattr(Gpu, "memory", lambda self: 1 << 30)
-    with pytest.raises(MemoryError, match=r"smaller cache_bytes, or backend=.cpu."):
-        check_memory(replace(TSG(), span="features"), problem, small)
+    many = replace(TSG(), span="features", max_features=10**6)
+    check_memory(many, problem, Gpu(FLOAT32, cache_bytes=1 << 50))  # more than is needed is not taken
+    needed = many.memory(problem, Gpu(FLOAT32, cache_bytes=0))
+    assert many.memory(problem, Gpu(FLOAT32, cache_bytes=1 << 50)) < needed + 4 * 10**6 * (problem.n_dims + 1)
+    for there, advice in ((needed + 1000, r"smaller cache_bytes, or backend=.cpu."), (1000, "fewer rows, or backend")):
+        monkeypatch.setattr(Gpu, "memory", lambda self, there=there: there)
+        with pytest.raises(MemoryError, match=advice):
+            check_memory(many, problem, Gpu(FLOAT32, cache_bytes=1 << 50))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_what_is_kept_stays_within_its_bounds(monkeypatch, share):
+    """In segments, of which none is ever copied; what does not fit is drawn again."""
+    monkeypatch.setattr("s3vm.backends.gpu._SEGMENT_BYTES", 3_000)
+    monkeypatch.setattr("s3vm.backends.gpu._AHEAD", 2)
+    rng = np.random.default_rng(0)
+    X, alpha = rng.normal(size=(9, 3)).astype(np.float32), rng.normal(size=(100, 16, 2))
+    cache_bytes = int(share * 100 * 8 * 4 * (3 + 1))
+    features = Gpu(FLOAT32, cache_bytes, device="cpu").features(RBF(0.4), 3, 16, 3)
+    expected = Reference(np.dtype(np.float64)).features(RBF(0.4), 3, 16, 3)
+    for n_blocks in (1, 7, 40, 100):
+        found = features.decision(alpha[:n_blocks], X)
+        assert relative(found, expected.decision(alpha[:n_blocks], X.astype(np.float64))) < 1e-5
+    kept = [part for _, parts in features._frequencies._segments for part in parts]
+    assert 0.9 * cache_bytes <= sum(part.nbytes for part in kept) <= cache_bytes
+    assert len(kept) >= 2 * 3 or share < 1
 
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):

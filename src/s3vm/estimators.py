@@ -15,7 +15,7 @@ from s3vm import backends, checkpoints, philox
 from s3vm._blas import one_blas_thread
 from s3vm._numbers import is_whole, number, positive
 from s3vm._typing import Array
-from s3vm.arrays import host
+from s3vm.arrays import host, is_tensor
 from s3vm.calibration import calibrator
 from s3vm.columns import class_factors, make_columns, scores_held_out
 from s3vm.folds import distinct_rows, lasting_folds, newest, stratified_folds
@@ -460,9 +460,9 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             return chosen.resolve(X, row_weight, seed)
         if len(unlabelled) > SAMPLE:
             unlabelled = unlabelled[philox.indices(seed, Stream.REFERENCE, range(2, 3), SAMPLE, len(unlabelled))[0]]
-        return chosen.resolve(
-            ArraySource(X, unlabelled, X.dtype).take(slice(None)) if len(unlabelled) else rows, seed=seed
-        )
+        if len(unlabelled):
+            rows = ArraySource(X, unlabelled, self.dtype if is_tensor(X) else X.dtype).take(slice(None))
+        return chosen.resolve(host(rows), seed=seed)
 
     def _cost_and_kernel(
         self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int

@@ -16,6 +16,7 @@ from s3vm._csr import check_csr
 from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_tensor
 from s3vm.labels import as_column, split_labels
 from s3vm.seen import Seen
+from s3vm.solvers import TSG
 from s3vm.sources import ArraySource, Source, as_rows, is_source
 from s3vm.sources.streams import BatchSource, MappedSource
 
@@ -23,8 +24,9 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """The part of an estimator that looks at rows; it has `backend`, `dtype`, `unlabeled` and `verbose`."""
+    """The part of an estimator that looks at rows; of its parameters, it reads these."""
 
+    solver: Any
     backend: str
     dtype: str
     unlabeled: Any
@@ -36,7 +38,7 @@ class Intake:
         X, y = self._checked(X, reset=reset), as_column(y)
         check_consistent_length(X, y)
         try:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = _check_sample_weight(host(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         except (TypeError, ValueError) as problem:
             raise ValueError(
                 f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has not: {problem}"
@@ -133,8 +135,12 @@ class Intake:
         return X
 
     def _checked_tensor(self, X: Any, reset: bool) -> Any:
-        """A tensor where it is, if this computes there, else as an array."""
-        if X.device.type == "cpu":
+        """A tensor where it is, if this trains and predicts there, else as an array."""
+        if X.is_floating_point() and X.element_size() < 4:
+            X = X.float()  # float16 and bfloat16, the latter of which NumPy does not know
+        device = getattr(backends.backend(self.backend, self.dtype), "device", None)
+        is_tsg = self.solver == "tsg" or isinstance(self.solver, TSG)
+        if X.device.type == "cpu" or device is None or device.type != X.device.type or not is_tsg:
             return self._checked(host(X), reset)
         if X.ndim != 2 or not X.dtype.is_floating_point:
             raise ValueError(f"a tensor of rows has two dimensions and real entries; got {tuple(X.shape)}, {X.dtype}")

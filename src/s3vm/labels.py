@@ -8,7 +8,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from s3vm._typing import Array
-from s3vm.arrays import is_masked
+from s3vm.arrays import host, is_masked
 
 __all__ = ["as_column", "checked_labels", "is_labelled", "split_labels"]
 
@@ -61,6 +61,7 @@ def as_column(y: Any) -> Array:
     """Labels as an array of one dimension."""
     if y is None:
         raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
+    y = host(y)
     if is_masked(y):
         raise ValueError("y is a masked array with masked labels: y.filled(-1) marks those rows as unlabelled")
     # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.

@@ -1,5 +1,7 @@
 """Whether a run fits into this machine's memory, asked before it begins."""
 
+from copy import copy
+
 from s3vm._machine import size
 from s3vm.backends import Backend
 from s3vm.problem import Problem
@@ -13,8 +15,11 @@ def check_memory(solver: Solver, problem: Problem, backend: Backend) -> None:
     needed, there = solver.memory(problem, backend), backend.memory()
     if needed <= there:
         return
-    frugal = TSG()
-    advice = 'use a smaller cache_bytes, or backend="cpu"' if backend.used() else "use fewer rows"
+    frugal, keeps_nothing = TSG(), copy(backend)
+    keeps_nothing.cache_bytes = 0
+    advice = "use a smaller cache_bytes" if solver.memory(problem, keeps_nothing) <= there else "use fewer rows"
+    if backend.used():
+        advice += ', or backend="cpu"'
     if frugal.memory(problem, backend) < there and not isinstance(solver, TSG):
         advice = f'use solver="tsg", which needs about {size(frugal.memory(problem, backend))}, or fewer rows'
     raise MemoryError(

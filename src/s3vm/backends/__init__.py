@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -130,11 +131,7 @@ def backend(
 
         found = Gpu(kind, None if cache_bytes == "auto" else cache_bytes)
         if found.device.type == "cpu":
-            warnings.warn(
-                'backend="gpu" finds no GPU that torch sees, and runs torch on the CPU: give backend="auto", which is '
-                "the GPU where there is one and our own faster code elsewhere",
-                stacklevel=1,  # one place, so that Python says it once
-            )
+            _say_that_there_is_no_gpu()
         return found
     cache_bytes = _CACHE_BYTES if cache_bytes == "auto" else cache_bytes
     if name in ("auto", "cpu"):
@@ -147,6 +144,16 @@ def backend(
         return Reference(kind)
     names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
     raise ValueError(f"backend={name!r} is not known: give one of {names}")
+
+
+@cache
+def _say_that_there_is_no_gpu() -> None:
+    """Says it once, though a fit asks for its backend several times."""
+    warnings.warn(
+        'backend="gpu" finds no GPU that torch sees, and runs torch on the CPU: give backend="auto", which is the GPU '
+        "where there is one and our own faster code elsewhere",
+        stacklevel=1,
+    )
 
 
 def _sees_gpu() -> bool:

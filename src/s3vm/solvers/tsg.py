@@ -160,7 +160,8 @@ class TSG:
             n_iterations = self.iterations(problem)
             n_features = min(n_iterations, self.max_blocks or n_iterations) * self.block_size(problem)
             n_seen = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
-            return 2 * size * n_features * n_columns + size * n_seen * problem.n_dims + backend.cache_bytes
+            n_bytes = 2 * size * n_features * n_columns + size * n_seen * problem.n_dims
+            return n_bytes + _kept_bytes(problem, backend, n_features)
         n_bytes = 8 * problem.n_labelled**2
         if problem.unlabelled is None or not problem.uses_unlabelled:
             return n_bytes
@@ -169,7 +170,7 @@ class TSG:
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
         n_spanned = self.max_features if self.reuse else self.iterations(problem) * self.block_size(problem)
-        n_bytes += size * n_spanned * problem.n_labelled + backend.cache_bytes
+        n_bytes += size * n_spanned * problem.n_labelled + _kept_bytes(problem, backend, n_spanned)
         n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labelled + self.n_reference)
         return n_bytes + (2 * size + 16) * n_spanned * n_columns  # gradients are summed in float64
 
@@ -217,3 +218,8 @@ class TSG:
     def target(self, problem: Problem, start: Array) -> Array:
         """The mean output over the reference sample that each column holds; `start` has the supervised scores there."""
         return means_to_hold(problem, start) if self.anchor else 2 * problem.prior - 1
+
+
+def _kept_bytes(problem: Problem, backend: Backend, n_features: int) -> int:
+    """What frequencies of so many features take, as far as they are kept."""
+    return min(backend.cache_bytes, backend.dtype.itemsize * problem.kernel.rows(n_features) * (problem.n_dims + 1))

@@ -26,9 +26,11 @@ from s3vm.kernels import Kernel
 __all__ = ["Gpu"]
 
 _GROUP_BYTES = 256 << 20  # of frequencies that are drawn together when they are not kept
-_POINT_BYTES = 1 << 30  # of rows that are on the device at a time
+_POINT_BYTES = 256 << 20  # of rows that are on the device at a time
 _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
+_WORKSPACE = 1 << 30  # what the three above may take together, with copies
 _AHEAD = 32  # blocks that are drawn together, wanted or not, when they are kept
+_SEGMENT_BYTES = 64 << 20  # of the first piece of memory for frequencies that are kept
 _WORTH_PINNING = 1 << 16
 
 _Precision = Literal["float32", "float16"]
@@ -46,7 +48,7 @@ class Gpu:
     device : str or None, default None
         ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
     precision : "float32" or "float16", default "float32"
-        Of the products inside the kernels. The former are two of float16, together as good as float32; the latter is
+        Of the products inside the kernels. The former are two of float16, together good to 23 bits; the latter is
         one of them, with errors of about a thousandth.
     """
 
@@ -80,7 +82,7 @@ class Gpu:
             return machine_memory()
         free, _ = torch.cuda.mem_get_info(self.device)
         reserved = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return int(free + reserved)
+        return max(0, int(free + reserved) - _WORKSPACE)
 
     def used(self) -> str:
         if self.device.type != "cuda":
@@ -301,8 +303,10 @@ class _Frequencies:
             row_bytes = short_bytes(n_dims) + dtype.itemsize
         block_bytes = self._rows * row_bytes
         self._together = max(1, _GROUP_BYTES // (8 * self._rows * (n_dims + 1)))
+        self._ahead = min(_AHEAD, self._together)
+        self._least_room = max(self._ahead, _SEGMENT_BYTES // block_bytes)
         self._most_kept = backend.cache_bytes // block_bytes
-        self._kept: tuple[torch.Tensor, ...] = ()
+        self._segments: list[tuple[range, tuple[torch.Tensor, ...]]] = []  # blocks that there is room for, one by one
         self._n_kept = 0
 
     def groups(self, first: int, count: int) -> Iterator[tuple[slice, Any, torch.Tensor]]:
@@ -310,10 +314,11 @@ class _Frequencies:
         start, stop = first, first + count
         while start < stop:
             if start == self._n_kept < self._most_kept:
-                self._keep(min(self._most_kept, max(min(stop, start + self._together), start + _AHEAD)))
+                self._keep(max(min(stop, start + self._together), start + self._ahead))
             if start < self._n_kept:
-                end, kept = min(stop, self._n_kept), self._kept
-                arrays = tuple(part[start * self._rows :] for part in kept)
+                blocks, kept = next(segment for segment in self._segments if start in segment[0])
+                end = min(stop, self._n_kept, blocks.stop)
+                arrays = tuple(part[(start - blocks.start) * self._rows :] for part in kept)
             else:
                 end = min(stop, start + self._together)
                 arrays = self._drawn(range(start, end))
@@ -323,7 +328,7 @@ class _Frequencies:
     def window(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
         """Blocks ``first..first+count-1`` as one array."""
         found = list(self.groups(first, count))
-        if len(found) > 1:  # part of them is kept, part is not
+        if len(found) > 1:  # not all of them lie together
             return self._view(self._drawn(range(first, first + count)), count * self._rows)
         return found[0][1:]
 
@@ -337,19 +342,23 @@ class _Frequencies:
         return Halves(high, scale, None, n_rows), b[:n_rows]
 
     def _keep(self, stop: int) -> None:
-        """Keeps the blocks before `stop`, in arrays that grow by doubling."""
-        at, n_rows = self._n_kept * self._rows, stop * self._rows
-        fresh = self._drawn(range(self._n_kept, stop))
-        n_slack = len(fresh[0]) - (n_rows - at)
-        if not self._kept or len(self._kept[0]) < n_rows + n_slack:
-            room = min(max(2 * n_rows, _AHEAD * self._rows), self._most_kept * self._rows) + n_slack
-            grown = tuple(part.new_zeros((room, *part.shape[1:])) for part in fresh)
-            for new, old in zip(grown, self._kept, strict=False):
-                new[:at] = old[:at]
-            self._kept = grown
-        for new, part in zip(self._kept, fresh, strict=True):
-            new[at:n_rows] = part[: n_rows - at]
-        self._n_kept = stop
+        """Keeps blocks before `stop`, as many as there is room for. Room is made in segments, each as large as all
+        before it: what is kept is never copied, so that memory stays below `cache_bytes`."""
+        first, room = self._n_kept, self._segments[-1][0].stop if self._segments else 0
+        is_full = first == room
+        if is_full:
+            room = min(max(2 * first, self._least_room), self._most_kept)
+        blocks = range(first, min(stop, room))
+        fresh, n_rows = self._drawn(blocks), len(blocks) * self._rows
+        if is_full:
+            length = (room - first) * self._rows + len(fresh[0]) - n_rows
+            empty = tuple(part.new_zeros((length, *part.shape[1:])) for part in fresh)
+            self._segments.append((range(first, room), empty))
+        all_blocks, kept = self._segments[-1]
+        at = (first - all_blocks.start) * self._rows
+        for there, part in zip(kept, fresh, strict=True):
+            there[at : at + n_rows] = part[:n_rows]
+        self._n_kept = blocks.stop
 
     def _drawn(self, blocks: range) -> tuple[torch.Tensor, ...]:
         law: Any = self._kernel

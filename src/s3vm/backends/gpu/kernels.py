@@ -2,11 +2,12 @@
 
 Frequencies are in turns, so a phase is reduced to half a turn by one rounding, where the hardware's sine and cosine are
 good to 1e-7. A row of float32 numbers, scaled by a power of two, is the sum of two rows of float16, `split` once and
-for all; frequencies are short enough to be one row (`Kernel.frequencies`). Two products of such rows are as good as one
-of float32, at many times its rate. Sums are cut between programs by a rule that depends on shapes only, and their parts
-are added in order: no atomics, so results are the same to the last bit from run to run.
+for all, to 23 bits where float32 has 24; frequencies are short enough to be one row (`Kernel.frequencies`). Two
+products of such rows run at many times the rate of one of float32. Sums are cut between programs by a rule that depends
+on shapes only, and their parts are added in order: no atomics, so results are the same to the last bit from run to run.
 """
 
+import os
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,10 @@ import triton.language as tl
 __all__ = ["Halves", "adjoint", "decision", "normals", "split", "words"]
 
 SLACK = 256  # rows of zeros below every operand, so that whole tiles can be read
-_INTERPRETED = bool(getattr(triton.knobs.runtime, "interpret", False)) if hasattr(triton, "knobs") else False
+_MOST_COLUMNS = 64  # at once: with more, a tile of sums does not fit into the shared memory of smaller devices
+_KNOBS = getattr(triton, "knobs", None)  # of newer versions
+_INTERPRETED = bool(_KNOBS.runtime.interpret if _KNOBS else os.environ.get("TRITON_INTERPRET", "0") == "1")
+_FAST = not _INTERPRETED and torch.version.hip is None  # NVIDIA's own instructions for sines and cosines
 
 
 class Halves(NamedTuple):
@@ -270,7 +274,7 @@ def _adjoint(
             if PAIRS:
                 sines = tl.dot(_sin(p, FAST), g, sines, input_precision="tf32x3")
     step = tl.full([], K, tl.int64) * n_rows  # from the cosines to the sines
-    to = out + tl.program_id(1) * (1 + PAIRS) * step + r * K
+    to = out + tl.program_id(1) * (1 + PAIRS) * step + r.to(tl.int64) * K
     if K == 1:
         tl.store(to, cosines, r < n_rows)
         if PAIRS:
@@ -353,6 +357,10 @@ def decision(
 ) -> torch.Tensor:
     """``cos(2 pi (X W' + b)) C + sin(2 pi X W') S``, shape ``(n, K)``, in float64."""
     n_columns = C.shape[1]
+    if n_columns > _MOST_COLUMNS:
+        parts = [slice(first, first + _MOST_COLUMNS) for first in range(0, n_columns, _MOST_COLUMNS)]
+        sums = [decision(X, W, b, C[:, part], None if S is None else S[:, part], terms) for part in parts]
+        return torch.cat(sums, dim=1)
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
     C, S = _padded(C, K), None if S is None else _padded(S, K)
     D = min(32, X.high.shape[1])
@@ -363,7 +371,7 @@ def decision(
     out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
     _decision[(n_points, n_splits)](
         X.high, X.low, X.scale, W.high, W.scale, b, C, S if S is not None else C, out, X.n, W.n, each,
-        PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
+        PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=_FAST, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :n_columns]
 
@@ -371,6 +379,8 @@ def decision(
 def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 2) -> torch.Tensor:
     """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
     n_columns = G.shape[1]
+    if n_columns > _MOST_COLUMNS:
+        return torch.cat([adjoint(X, W, b, part, pairs, terms) for part in G.split(_MOST_COLUMNS, 1)], dim=2)
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
     G = _padded(G, K)
     D = min(32, X.high.shape[1])
@@ -381,7 +391,7 @@ def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool,
     out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
     _adjoint[(n_programs, n_splits)](
         X.high, X.low, X.scale, W.high, W.scale, b, G, out, X.n, W.n, each,
-        PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=not _INTERPRETED, **tile,
+        PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=_FAST, **tile,
     )  # fmt: skip
     return out.sum(dim=0, dtype=torch.float64)[:, :, :n_columns]
 
