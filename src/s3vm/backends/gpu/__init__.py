@@ -314,7 +314,7 @@ class _Frequencies:
         start, stop = first, first + count
         while start < stop:
             if start == self._n_kept < self._most_kept:
-                self._keep(max(min(stop, start + self._together), start + self._ahead))
+                self._keep(stop)
             if start < self._n_kept:
                 blocks, kept = next(segment for segment in self._segments if start in segment[0])
                 end = min(stop, self._n_kept, blocks.stop)
@@ -342,13 +342,13 @@ class _Frequencies:
         return Halves(high, scale, None, n_rows), b[:n_rows]
 
     def _keep(self, stop: int) -> None:
-        """Keeps blocks before `stop`, as many as there is room for. Room is made in segments, each as large as all
-        before it: what is kept is never copied, so that memory stays below `cache_bytes`."""
+        """Keeps some more of the blocks before `stop`. Room is made in segments, each for all that are asked for, or as
+        large as all before it: what is kept is never copied, so that memory stays below `cache_bytes`."""
         first, room = self._n_kept, self._segments[-1][0].stop if self._segments else 0
         is_full = first == room
         if is_full:
-            room = min(max(2 * first, self._least_room), self._most_kept)
-        blocks = range(first, min(stop, room))
+            room = min(max(stop, 2 * first, self._least_room), self._most_kept)
+        blocks = range(first, min(room, max(min(stop, first + self._together), first + self._ahead)))
         fresh, n_rows = self._drawn(blocks), len(blocks) * self._rows
         if is_full:
             length = (room - first) * self._rows + len(fresh[0]) - n_rows
