@@ -14,9 +14,11 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
-# Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (hours).
+# Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
+LONGEST := tests/test_fuzz.py tests/test_properties.py
 test-long: .venv/test .venv-oldest/test
-	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(LONGEST)
+	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
 	.venv-oldest/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 # Rows without end for half an hour: `make soak MINUTES=5` for less.
