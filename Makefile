@@ -12,7 +12,7 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 # Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
 LONGEST := tests/test_fuzz.py tests/test_properties.py
