@@ -148,77 +148,93 @@ def optimum(kernel, C, X, some, seed):
     return lambda rows: (kernel.gram(rows, X[centres]) @ root - mean) @ w + held
 
 
-def run_one(name, split, n_labels):
+def run_one(name, split, n_labels, methods):
     X, y, some, test = parts(name, split, n_labels)
     used = np.flatnonzero(some != -2)
     rows, labels = X[used], some[used]
     labelled = labels >= 0
-    errors, seconds = {}, {}
-
-    def record(method, predict, start):
-        seconds[method] = time.perf_counter() - start
-        errors[method] = float(np.mean(predict(X[test]) != y[test]))
-
-    start = time.perf_counter()
-    yardstick = S3VMClassifierCV(unlabeled_weight=0.0, probability=False, random_state=split).fit(rows, labels)
-    record("svc", yardstick.predict, start)
-    C, kernel = yardstick.C_, yardstick.kernel_
     n_folds = int(min(5, np.bincount(labels[labelled]).min()))
-    start = time.perf_counter()
-    width = RBF("median").resolve(rows[~labelled], seed=split).width
-    grid = {"C": yardstick.Cs, "gamma": [factor * width for factor in yardstick.factors]}
-    folds = StratifiedKFold(max(2, n_folds), shuffle=True, random_state=split)
-    searched = GridSearchCV(SVC(), grid, cv=folds).fit(rows[labelled], labels[labelled])
-    record("grid search", searched.predict, start)
-    settings = {"C": C, "kernel": kernel, "random_state": split, "probability": False}
-    start = time.perf_counter()
-    printed = S3VMClassifier(
-        TSG.as_printed(passes=max(1.0, 128 * 256 / len(rows))),
-        **{**settings, "kernel": RBF(kernel.width, features="phase")},
-        unlabeled_weight="paper",
-        loss="hat",
-        labeled_loss="hinge",
-    ).fit(rows, labels)
-    record("algorithm 1", printed.predict, start)
-    for method, clf in {
-        "default": S3VMClassifier(random_state=split, probability=False),
-        "cv": S3VMClassifierCV(random_state=split, probability=False),
-        "always": S3VMClassifier(**settings, unlabeled_weight=1.0),
-    }.items():
+    found = {"errors": {}, "seconds": {}}
+    yardstick = S3VMClassifierCV(unlabeled_weight=0.0, probability=False, random_state=split)
+
+    def fitted(method, clf):
+        """Fits a classifier, and notes its error and how long it took."""
         start = time.perf_counter()
         clf.fit(rows, labels)
-        record(method, clf.predict, start)
-        if method == "cv":
-            chosen = clf.safety_.weight
-    start = time.perf_counter()
-    score = optimum(kernel, C, rows, labels, split)
-    record("optimum", lambda Z: (score(Z) > 0).astype(int), start)
-    start = time.perf_counter()
-    base = CalibratedClassifierCV(SVC(C=C, gamma=kernel.width), cv=n_folds, ensemble=False)
-    try:
-        self_training = SelfTrainingClassifier(base, threshold=0.9).fit(rows, labels)
-        record("self-training", self_training.predict, start)
-    except ValueError:
-        errors["self-training"] = errors["svc"]
-    start = time.perf_counter()
-    spreading = LabelSpreading(kernel="knn", n_neighbors=7, max_iter=100).fit(rows, labels)
-    record("label spreading", spreading.predict, start)
-    return {"set": name, "split": split, "labels": n_labels, "weight": chosen, "errors": errors, "seconds": seconds}
+        found["seconds"][method] = time.perf_counter() - start
+        found["errors"][method] = float(np.mean(clf.predict(X[test]) != y[test]))
+        return clf
+
+    fitted("svc", yardstick)
+    C, kernel = yardstick.C_, yardstick.kernel_
+    settings = {"C": C, "kernel": kernel, "random_state": split, "probability": False}
+    if "grid search" in methods:
+        width = RBF("median").resolve(rows[~labelled], seed=split).width
+        grid = {"C": yardstick.Cs, "gamma": [factor * width for factor in yardstick.factors]}
+        folds = StratifiedKFold(max(2, n_folds), shuffle=True, random_state=split)
+        fitted("grid search", Labelled(GridSearchCV(SVC(), grid, cv=folds)))
+    if "algorithm 1" in methods:
+        solver = TSG.as_printed(passes=max(1.0, 128 * 256 / len(rows)))
+        printed = settings | {"kernel": RBF(kernel.width, features="phase"), "unlabeled_weight": "paper"}
+        fitted("algorithm 1", S3VMClassifier(solver, **printed, loss="hat", labeled_loss="hinge"))
+    if "default" in methods:
+        fitted("default", S3VMClassifier(random_state=split, probability=False))
+    if "cv" in methods:
+        found["weight"] = fitted("cv", S3VMClassifierCV(random_state=split, probability=False)).safety_.weight
+    if "always" in methods:
+        fitted("always", S3VMClassifier(**settings, unlabeled_weight=1.0))
+    if "optimum" in methods:
+        fitted("optimum", Optimum(kernel, C, split))
+    if "self-training" in methods:
+        base = CalibratedClassifierCV(SVC(C=C, gamma=kernel.width), cv=n_folds, ensemble=False)
+        try:
+            fitted("self-training", SelfTrainingClassifier(base, threshold=0.9))
+        except ValueError:
+            found["errors"]["self-training"] = found["errors"]["svc"]
+    if "label spreading" in methods:
+        fitted("label spreading", LabelSpreading(kernel="knn", n_neighbors=7, max_iter=100))
+    return found
+
+
+class Labelled:
+    """A classifier that is given the labelled rows only."""
+
+    def __init__(self, clf):
+        self._clf, self.predict = clf, clf.predict
+
+    def fit(self, X, y):
+        self._clf.fit(X[y >= 0], y[y >= 0])
+
+
+class Optimum:
+    """`optimum` as a classifier."""
+
+    def __init__(self, kernel, C, seed):
+        self._settings, self._seed = (kernel, C), seed
+
+    def fit(self, X, y):
+        self._score = optimum(*self._settings, X, y, self._seed)
+
+    def predict(self, X):
+        return (self._score(X) > 0).astype(int)
 
 
 def run(arguments):
     path = Path(arguments.results)
-    done = {(r["set"], r["split"], r["labels"]) for r in read(path)} if path.exists() else set()
+    results = {(r["set"], r["split"], r["labels"]): r for r in (read(path) if path.exists() else [])}
     for name in arguments.sets or (SSL if arguments.labels == 10 else SSL + TABULAR + PAIRS):
         for split in arguments.splits:
-            if (name, split, arguments.labels) in done:
+            key = (name, split, arguments.labels)
+            if key in results and not arguments.methods:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = run_one(name, split, arguments.labels)
-            with path.open("a") as lines:
-                lines.write(json.dumps(result) + "\n")
-            print(name, split, {method: round(error, 4) for method, error in result["errors"].items()}, flush=True)
+                found = run_one(*key, arguments.methods or METHODS)
+            result = results.setdefault(key, dict(zip(("set", "split", "labels"), key, strict=True)))
+            for part, new in found.items():
+                result[part] = result.get(part, {}) | new if isinstance(new, dict) else new
+            path.write_text("".join(json.dumps(line) + "\n" for line in results.values()))
+            print(name, split, {method: round(error, 4) for method, error in found["errors"].items()}, flush=True)
 
 
 def read(path):
@@ -315,6 +331,7 @@ def main():
     running.add_argument("--labels", type=int, default=100, choices=[10, 100])
     running.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     running.add_argument("--sets", nargs="+", default=None)
+    running.add_argument("--methods", nargs="+", default=None, choices=METHODS, help="of runs made before, too")
     running.set_defaults(action=run)
     reporting = commands.add_parser("report")
     reporting.add_argument("results")

@@ -5,13 +5,14 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import make_blobs, make_moons
+from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
 from s3vm.folds import stratified_folds
 from s3vm.safety import brier_losses, choose
+from s3vm.training import Interrupted
 from s3vm.tuning import tune
 
 
@@ -172,3 +173,53 @@ def test_tuning_takes_a_usual_cell_among_those_that_are_as_good():
     assert errors[at] <= errors.min() + 2.5 / len(y)
     assert errors[:, 0].min() > errors.min() + 5 / len(y), "a width that is far too large is worse"
     assert at[1] > 0
+
+
+@pytest.fixture(scope="module")
+def ring():
+    """Two rings, whose border is simple where they are labelled and whose clusters are narrow."""
+    X, y = make_circles(300, noise=0.12, factor=0.5, random_state=3)
+    some = np.full(len(y), -1)
+    some[:60] = y[:60]
+    return X, some
+
+
+def test_the_width_is_chosen_with_unlabelled_rows_in_place(ring):
+    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
+    assert next(iter(clf.cv_briers_)) == svm.kernel_.width
+    assert clf.cv_briers_[clf.kernel_.width] == min(clf.cv_briers_.values())
+    assert set(clf.cv_briers_) <= set(clf.cv_gammas_)
+    assert all(0.49 < width / svm.kernel_.width < 2.01 for width in clf.cv_briers_)
+    assert 1 < len(clf.cv_briers_) <= 3
+    at = S3VMClassifier(C=clf.C_, gamma=clf.kernel_.width, random_state=0).fit(*ring)
+    assert at.safety_.scores[at.safety_.weight]["brier"] == clf.cv_briers_[clf.kernel_.width]  # all rows are the sample
+
+
+@pytest.mark.parametrize("settings", [{"unlabeled_weight": 1.0}, {"solver": "cccp"}, {"factors": [1.0]}])
+def test_where_there_is_no_other_width_to_try(ring, settings):
+    clf = S3VMClassifierCV(random_state=0, **settings).fit(*ring)
+    assert clf.cv_briers_ is None or list(clf.cv_briers_) == [clf.kernel_.width]
+
+
+def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
+    monkeypatch.setattr("s3vm.tuning._MOST_STEPS", 12)
+    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    slow = clf.cv_errors_ == 1
+    assert slow.any()
+    assert not slow.all()
+    row = list(clf.Cs).index(clf.C_)
+    assert not slow[row, np.argmin(np.abs(clf.cv_gammas_ - clf.kernel_.width))]
+
+
+def test_ctrl_c_while_widths_are_tried(ring, monkeypatch, capsys):
+    def interrupted(self, *args, **kwargs):
+        warnings.warn("interrupted", Interrupted, stacklevel=2)
+
+    clf = S3VMClassifierCV(random_state=0, verbose=1)
+    clf.fit(*ring)
+    assert "widths in" in capsys.readouterr().err
+    monkeypatch.setattr(S3VMClassifier, "fit", interrupted)
+    seen, source = clf._given(*ring, None, None, reset=True)
+    with pytest.raises(KeyboardInterrupt):
+        clf._learn(seen, None, source=source)

@@ -370,7 +370,8 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             stored = checkpoints.seed_of(rules.checkpoint) if rules.resume and self.random_state is None else None
             seed = _seed(self.random_state) if stored is None else stored
             resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed, source)
-            C, fitted_kernel = self._cost_and_kernel(resolved, rows, codes, weight_l * factor[codes], seed)
+            few = Seen(rows, classes[codes], weight_l)
+            C, fitted_kernel = self._cost_and_kernel(resolved, few, weight_l * factor[codes], source, seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
         of_labelled, of_unlabelled = chosen.losses
@@ -465,7 +466,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         return chosen.resolve(host(rows), seed=seed)
 
     def _cost_and_kernel(
-        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
+        self, resolved: Kernel, labelled: Seen, cost: Array, source: Source | None, seed: int
     ) -> tuple[float, Kernel]:
         """The cost of a labelled row of weight 1, and the kernel."""
         return positive("C", self.C), resolved

@@ -1,4 +1,4 @@
-"""C and the kernel's width, by cross-validation of the supervised SVM on the labelled rows."""
+"""C and the kernel's width, by cross-validation on the labelled rows: first of the supervised SVM, then of ours."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,14 +18,17 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model_selection import USUAL_C, USUAL_FACTOR
 from s3vm.models import winners
 from s3vm.safety import FEW_LABELS, brier_losses
-from s3vm.solvers import Solver
+from s3vm.seen import Seen
+from s3vm.solvers import TSG, Solver, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
-from s3vm.training import EarlyStopping, Progress
+from s3vm.sources import Source
+from s3vm.training import EarlyStopping, Interrupted, Line, Progress
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
 _MORE_ERRORS, _NOISE = 2, 0.5
+_PILOT, _BESIDE = 2_000, 1.5  # unlabelled rows by which a width is chosen, and how many octaves away it may be
 _MOST_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 
 
@@ -33,9 +36,11 @@ class S3VMClassifierCV(S3VMClassifier):
     """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
 
     The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
-    Brier score on held-out rows (see `tune`); the weight of the unlabelled rows is then chosen with the semi-supervised
-    one, as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to choose by: C is 30 and the width
-    is `gamma`, unless `Cs` or `factors` has a single entry.
+    Brier score on held-out rows (see `tune`). Clusters often have another width than the border between classes: with
+    TSG and ``unlabeled_weight="auto"``, the widths beside it on the grid are tried with a sample of 2,000 unlabelled
+    rows in place, and the one of the lowest Brier score on held-out labelled rows is taken, if unlabelled rows help
+    there. Their weight is then chosen as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to
+    choose by: C is 30 and the width is `gamma`, unless `Cs` or `factors` has a single entry.
 
     Parameters
     ----------
@@ -55,13 +60,17 @@ class S3VMClassifierCV(S3VMClassifier):
     kernel_ : Kernel
         The kernel with the chosen width.
     cv_errors_ : array of shape (len(Cs), len(factors)) or None
-        Error on held-out rows of each cell of the grid.
+        Error on held-out rows of each cell of the grid; 1 where the SVM needs too many steps.
     cv_gammas_ : array of shape (len(factors),) or None
         The widths of its columns.
+    cv_briers_ : dict of width to float, or None
+        The Brier score on held-out rows with unlabelled ones in place: of the width that the SVM would have, first, and
+        of those beside it at which unlabelled rows help. None if they were not tried.
     """
 
     cv_errors_: Array | None
     cv_gammas_: Array | None
+    cv_briers_: dict[float, float] | None
 
     def __init__(
         self,
@@ -113,7 +122,7 @@ class S3VMClassifierCV(S3VMClassifier):
         self.n_folds = n_folds
 
     def _cost_and_kernel(
-        self, resolved: Kernel, rows: Any, codes: Array, weight: Array, seed: int
+        self, resolved: Kernel, labelled: Seen, cost: Array, source: Source | None, seed: int
     ) -> tuple[float, Kernel]:
         for name in ("Cs", "factors"):
             values = getattr(self, name)
@@ -123,17 +132,52 @@ class S3VMClassifierCV(S3VMClassifier):
                 positive(name, value)
         if not is_whole(self.n_folds, 2):
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
+        codes = np.unique(labelled.y, return_inverse=True)[1]
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
-        self.cv_errors_ = self.cv_gammas_ = None
+        self.cv_errors_ = self.cv_gammas_ = self.cv_briers_ = None
         if len(codes) < FEW_LABELS or folds.max() == 0:
             C = self.Cs[0] if len(self.Cs) == 1 else _FEW_LABELS_C
             factor = self.factors[0] if len(self.factors) == 1 else 1.0
             return float(C), replace(resolved, gamma=factor * resolved.width)
-        C, chosen, self.cv_errors_ = tune(
-            resolved, rows, one_against_rest(codes), codes, weight, folds, self.Cs, self.factors
-        )
-        self.cv_gammas_ = resolved.width * np.array(self.factors)
-        return C, chosen
+        targets = one_against_rest(codes)
+        C, chosen, self.cv_errors_ = tune(resolved, labelled.X, targets, codes, cost, folds, self.Cs, self.factors)
+        self.cv_gammas_ = resolved.width * np.array(self.factors, dtype=float)
+        if source is None or self.unlabeled_weight != "auto" or not isinstance(solver(self.solver), TSG):
+            return C, chosen
+        steps = np.abs(np.log2(self.cv_gammas_ / chosen.width))
+        there = self.cv_errors_[list(self.Cs).index(C)] < 1
+        beside = self.cv_gammas_[there & (steps > 0) & (steps < _BESIDE)]
+        self.cv_briers_ = self._briers(C, chosen, beside, labelled, source.sample(seed, _PILOT), seed)
+        best = min(zip(self.cv_briers_.values(), self.cv_briers_, strict=True))[1]
+        return C, replace(chosen, gamma=best)
+
+    def _briers(
+        self, C: float, kernel: Kernel, others: Array, labelled: Seen, sample: Rows, seed: int
+    ) -> dict[float, float]:
+        """The Brier score of held-out rows, with a sample of the unlabelled ones in place, for the kernel's width and
+        for those of the `others` at which unlabelled rows help."""
+        briers: dict[float, float] = {}
+        same = ("loss", "labeled_loss", "class_prior", "class_weight", "unlabeled", "backend", "dtype", "cache_bytes")
+        settings = {name: getattr(self, name) for name in (*same, "n_jobs")}
+        widths = [kernel.width, *map(float, others)]
+        line = Line(not callable(self.verbose) and self.verbose > 0, of="widths")
+        for done, width in enumerate(widths, start=1):
+            pilot = S3VMClassifier(
+                self.solver, kernel=replace(kernel, gamma=width), C=C, probability=False, random_state=seed, **settings
+            )
+            with warnings.catch_warnings(action="ignore"):
+                warnings.simplefilter("error", Interrupted)
+                try:
+                    pilot.fit(*labelled, unlabeled=sample)
+                except Interrupted:  # there is nothing to keep yet
+                    raise KeyboardInterrupt from None
+            safety = pilot.safety_
+            assert safety is not None
+            if safety.weight > 0 or not briers:
+                briers[width] = safety.scores[safety.weight]["brier"]
+            line.show(done, len(widths), {})
+        line.close()
+        return briers
 
 
 def tune(
@@ -167,8 +211,13 @@ def tune(
     for j, factor in enumerate(factors):
         gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
         for i, C in enumerate(Cs):
-            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # a cell to be avoided
-                dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept, _MOST_STEPS)
+            with warnings.catch_warnings(action="ignore"):
+                warnings.simplefilter("error", ConvergenceWarning)
+                try:
+                    dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept, _MOST_STEPS)
+                except ConvergenceWarning:  # a cell to be avoided
+                    wrong[i, j], losses[i, j] = 1, 1
+                    continue
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]
             wrong[i, j], losses[i, j] = winners(scores) != codes, brier_losses(codes, scores)
     share = cost / cost.sum()
