@@ -222,6 +222,7 @@ def tune(
             wrong[i, j], losses[i, j] = winners(scores) != codes, brier_losses(codes, scores)
     share = cost / cost.sum()
     errors, briers = wrong @ share, losses @ share
+    errors[wrong.all(axis=2)] = 1  # to the last bit
     behind = losses - losses.reshape(-1, len(codes))[briers.argmin()]
     noise = np.sqrt((behind - (behind @ share)[..., None]) ** 2 @ share / len(codes))
     good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
