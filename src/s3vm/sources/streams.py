@@ -403,9 +403,6 @@ class _Ahead:
         self._over: tuple[str, Any] | None = None
         thread.start()
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
     def __next__(self) -> Any:
         what, item = self._over or self._ready.get()
         if what == "item":

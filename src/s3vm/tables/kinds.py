@@ -389,7 +389,7 @@ def kind_of(path: str) -> type[Named] | type[Unnamed]:
     if _suffix(path) not in _KINDS:
         raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
     if not Path(path).is_file():
-        raise TableError(f"{path} is a folder")
+        raise TableError(f"{path} is neither a file nor a folder: copy what it gives into a file")
     return _KINDS[_suffix(path)]
 
 
