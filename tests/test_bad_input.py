@@ -388,6 +388,7 @@ CALLS = {
         lambda: make().fit(X[:8], Y[:8], unlabeled=SOURCE).partial_fit(X, Y),
         "nor one of a stream has kept.*begin with partial_fit",
     ),
+    "rows that are not there": (lambda: ArraySource(X, np.array([3, 20])), "some of the 20 rows, counted from 0"),
     "a solver that does nothing": (lambda: make(solver=Idle()).fit(X, Y), "the solver made no iteration"),
     "no row to begin with": (lambda: make(solver=Starved()).fit(X, Y), "not a single row", ExhaustedError),
     "forget what is not there": (

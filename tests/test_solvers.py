@@ -1,6 +1,6 @@
 """The contract that every solver keeps: whatever is registered is tested here, in every combination."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,12 @@ def test_what_a_run_cannot_go_on_from(variant, settings, words):
     state = last(configured(variant).run(problem_for(variant), engine))
     with pytest.raises(ValueError, match=words):
         last(configured(variant).run(problem_for(variant, **settings), engine, state))
+
+
+def test_without_unlabelled_rows_everything_is_the_labelled_ones():
+    problem = problem_for("tsg")
+    assert len(problem.everything()) == problem.n_rows == 36
+    assert replace(problem, unlabelled=None).everything() is problem.labelled
 
 
 @dataclass(frozen=True)
