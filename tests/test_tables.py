@@ -224,6 +224,10 @@ def test_damaged_parquet(tmp_path, monkeypatch):
     path.write_bytes(raw[:at] + b"!" * 8 + raw[at + 8 :])
     with pytest.raises(TableError, match="is not a parquet file, or damaged"):
         read(path)
+    pq.write_table(pa.table({"wide": [1.0]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"wide", b"\xff\xfe\xff\xfe"))  # a name that is no text
+    with pytest.raises(TableError, match="is not a parquet file, or damaged"):
+        read(path)
     at = raw.index(b"\x01\x00\x00\x00x\x01")
     path.write_bytes(raw[:at] + b"\xff\xff\xff\x7f" + raw[at + 4 :])
     with pytest.raises(TableError, match=r"not numbers, in column 't' \(''\)"):
