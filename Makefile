@@ -31,11 +31,11 @@ soak: .venv/test
 # come while coverage holds a lock of its own. Nobody sees inside what Numba compiles: the tests of those functions run a second time with
 # the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
 NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment and not test_forks
-SMALL := never_changes or independent or (cpu and (formula or sparse_rows or number_of_columns))
+SMALL := never_changes or independent or in_small or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -k "$(NOT)"
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_solvers.py -k "$(SMALL)"
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_incremental.py tests/test_solvers.py -k "$(SMALL)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 

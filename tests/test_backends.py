@@ -56,6 +56,7 @@ def test_verbs_are_the_formula(name, kernel, dtype):
             phi.append(np.sqrt(1 / M) * z.reshape(37, M, -1).prod(axis=2))
     rows = X.astype(dtype)
     close(features.features(5, rows), phi[1], dtype)
+    close(features.features(4, rows, 3), np.hstack(phi), dtype)
     close(features.decision(alpha, rows, first_block=4), sum(p @ a for p, a in zip(phi, alpha)), dtype)
     close(features.adjoint(G, rows, 3, first_block=4), np.stack([p.T @ G for p in phi]), dtype)
 

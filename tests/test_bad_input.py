@@ -37,6 +37,7 @@ from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
 from s3vm.philox import Stream
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
+from s3vm.sources import ExhaustedError
 from s3vm.tables import TableError
 
 FEW = TSG(max_iter=5, batch_size=8, n_features=8)
@@ -342,6 +343,18 @@ def test_settings_of_parts(part, name):
 
 # Calls
 
+
+class Idle(TSG):
+    def run(self, problem, backend, state=None):
+        return iter(())
+
+
+class Starved(TSG):
+    def run(self, problem, backend, state=None):
+        raise ExhaustedError("not a single row")
+        yield
+
+
 SOURCE = ArraySource(X, np.arange(8, 20))
 CALLS = {
     "every without a checkpoint": (lambda: make().fit(X, Y, every=5), 'every=5 .*checkpoint="path"'),
@@ -375,6 +388,9 @@ CALLS = {
         lambda: make().fit(X[:8], Y[:8], unlabeled=SOURCE).partial_fit(X, Y),
         "nor one of a stream has kept.*begin with partial_fit",
     ),
+    "rows that are not there": (lambda: ArraySource(X, np.array([3, 20])), "some of the 20 rows, counted from 0"),
+    "a solver that does nothing": (lambda: make(solver=Idle()).fit(X, Y), "the solver made no iteration"),
+    "no row to begin with": (lambda: make(solver=Starved()).fit(X, Y), "not a single row", ExhaustedError),
     "forget what is not there": (
         lambda: make(solver="incremental").partial_fit(X, Y).forget([99]),
         "numbers from 0 to 19",

@@ -3,23 +3,29 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, deque
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import make_blobs
 from typer.testing import CliRunner
 
-from s3vm import backends
-from s3vm.bench import config, results, runner, theory
+from s3vm import backends, datasets
+from s3vm.bench import config, results, runner, theory, work, worker
 from s3vm.bench.ablation import VARIANTS, PrintedHat
 from s3vm.bench.results import Results
+from s3vm.cli import benching
 from s3vm.cli.app import app
-from s3vm.cli.benching import _table
+from s3vm.cli.screen import Screen
+from s3vm.report import charts
 from s3vm.report.experiment import of_experiment
 from s3vm.report.tally import Tally, exponent
 from test_report import assert_self_contained, browse, needs_browser, read
@@ -176,6 +182,15 @@ def test_nothing_is_left_to_do(tiny, monkeypatch):
     text = TINY.replace(", 100_000]", "]")
     found = runner.run(write(output.parent, text, "less.toml"), output.with_name("copy.parquet"))
     assert sorted(row["key"] for row in found.rows()) == sorted(row["key"] for row in kept)
+    screen, shown = Screen(), Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    benching.bench(screen, str(output.with_name("less.toml")), str(output.with_name("copy.parquet")), None, True)
+    assert f"{len(kept)} of {len(kept)} runs" in shown.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 SLOW = """
@@ -198,7 +213,7 @@ test_rows = 100
     ("solver", "seconds", "megabytes", "sizes", "status"),
     [("newton", 0.3, 4000, [4000, 5000], "timeout"), ("incremental", 60, 40, [4000, 5000], "memory")],
 )
-def test_limits(tmp_path, solver, seconds, megabytes, sizes, status):
+def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status):
     settings = {"solver": solver, "seconds": seconds, "megabytes": megabytes, "sizes": sizes, "name": "g241c"}
     path, output = write(tmp_path, SLOW.format(**settings)), tmp_path / "out.parquet"
     sizes_of = {row["n"]: row for row in runner.run(path, output).rows() if row["part"] == "times"}
@@ -209,6 +224,97 @@ def test_limits(tmp_path, solver, seconds, megabytes, sizes, status):
     assert sizes_of[4000]["limit_seconds"] == seconds
     (later,) = [row for row in rows_of(output) if row["status"] == "skipped"]
     assert later["message"] == f"{status} with 4,000 rows before"
+    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("what was too much is not tried again"))
+    assert [row["status"] for row in runner.run(path, output).rows() if row["part"] == "times"] == statuses
+    (first,) = [row for row in rows_of(output) if row["status"] == status]
+    more = config.read(write(tmp_path, SLOW.format(**settings | {"seconds": seconds + 1}), "more.toml"))
+    assert not runner._is_final(first, more), "unless it may take longer now"
+
+
+def test_a_worker_that_has_died_is_known_by_its_pipe(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    one = runner._Worker()
+    one._process = one._started()
+    one._process.wait()
+    assert one.ask({"task": {}}, threading.Event()) is None
+    assert one.close() == "the worker died"
+
+
+def test_what_goes_wrong_here_ends_the_runs(tmp_path, monkeypatch):
+    def full(self, row):
+        raise OSError(28, "No space left on device")
+
+    path = write(tmp_path, "[solvers]\ntsg = {}\n[theory]\niterations = [8]\n")
+    monkeypatch.setattr(runner._Worker, "ask", lambda self, asked, stopped: {"status": "ok"})
+    monkeypatch.setattr(Results, "append", full)
+    with pytest.raises(OSError, match="No space left"):
+        runner.run(path, tmp_path / "out.parquet")
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(OSError, match="use Linux"):
+        runner.run(path, tmp_path / "out.parquet")
+
+
+CHILDREN = """
+import json, os, signal, time
+from s3vm.bench import work, worker
+
+def raises(problem):
+    raise problem
+
+worker._AROUND = 1.0
+one = worker.Worker()
+for run in (
+    lambda tell: tell({"n": 3, "error": float("nan")}) or {"seconds": 2.0},
+    lambda tell: tell({"n": 3}) or os.kill(os.getpid(), signal.SIGTERM),
+    lambda tell: tell({"n": 3}) or time.sleep(60),
+    lambda tell: raises(MemoryError()),
+    lambda tell: raises(work.TooFewRowsError("the set has 5 rows")),
+    lambda tell: raises(ZeroDivisionError("by zero")),
+    lambda tell: os._exit(0),
+):
+    print(json.dumps(one._in_a_child(run, 0.0)))
+"""
+
+
+def test_what_a_child_comes_to():
+    done = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, check=True, timeout=100)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert answers == [
+        {"n": 3, "error": None, "seconds": 2.0, "status": "ok", "message": None},
+        {"n": 3, "status": "crash", "message": "killed by SIGTERM"},
+        {"n": 3, "status": "timeout", "message": "stopped after 1 s by the clock on the wall"},
+        {"status": "memory", "message": "out of memory"},
+        {"status": "skipped", "message": "the set has 5 rows"},
+        {"status": "crash", "message": "ZeroDivisionError: by zero"},
+        {"status": "crash", "message": "the process ended without a word"},
+    ]
+    assert worker._killed(signal.SIGKILL, 1.0) == {"status": "memory", "message": "killed by the system"}
+    assert worker._killed(signal.SIGPROF, 1.5)["message"] == "stopped after 1.5 s of the processor"
+
+
+def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
+    """A set that is missing, and a solver that cannot be made, are told; neither ends the worker."""
+    task = {"part": "errors", "set": "toy", "synthetic": False, "rows": None, "trial": 0, "n_labelled": 40, "folds": 5}
+    task |= {"solver": "svm", "subject": {"kind": "svm", "settings": {}, "printed": False, "weight": 1.0}, "C": 1.0}
+    others = [task | {"set": "nowhere"}, task | {"subject": task["subject"] | {"kind": "none"}, "solver": "none"}, task]
+    asked = "".join(json.dumps({"task": one, "seconds": 20, "megabytes": 4000}) + "\n" for one in others)
+    command = [sys.executable, "-m", "s3vm.bench.worker"]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=100)
+    missing, impossible, fine = map(json.loads, done.stdout.splitlines())
+    assert missing["status"] == "no data"
+    assert "there is no data set 'nowhere'" in missing["message"]
+    assert (impossible["status"], impossible["message"]) == ("crash", "KeyError: 'none'")
+    assert (fine["status"], fine["n"]) == ("ok", 40 + 960 // 5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_cell_of_the_grid_that_overflows_is_a_bad_one(tmp_path):
+    text = TINY.replace("log_c = [0, 1]", "log_c = [307, 1]").replace("log_gamma = [-3, -2]", "log_gamma = [-2]")
+    oracle = config.read(write(tmp_path, text))._tuned("oracle")
+    told = []
+    chosen = work.tune(next(oracle), datasets.load("toy", progress=False), told.append)
+    assert (chosen["C"], chosen["gamma"]) == (10.0, 0.01)
+    assert told[0]["n"] == 150
 
 
 def test_ctrl_c(tmp_path):
@@ -331,6 +437,47 @@ def test_tally():
     assert [row["n"] for row in tally.failures("skin", "light")] == [8000]
 
 
+def a_large_experiment():
+    """Four sets: three sizes, a failure and ten trials; solvers as printed only; neither; nothing that has begun."""
+    rows = [made(solver=one, n=n, seconds=(n / 1000) ** 2) for one in ("tsg", "frs") for n in (1000, 2000, 4000)]
+    rows += [made(solver="light", n=1000, seconds=9.0), made(solver="light", n=2000, status="timeout", seconds=None)]
+    rows += [made(solver="cccp", n=2000, status="memory", seconds=None)]
+    rows += [made("errors", one, trial=k, error=0.1 + 0.01 * k) for one in ("tsg", "frs") for k in range(10)]
+    rows += [made("errors", "tsg, as printed", trial=k, error=0.3, name="a9a") for k in range(10)]
+    rows += [made("errors", "tsg", status="crash") | {"protocol": "oracle"}]
+    rows += [made(name="covtype"), made(name="nothing", n=None, seconds=None, status="crash")]
+    return [
+        row | {"megabytes": row["n"] and row["n"] / 10, "limit_megabytes": 4e3, "positive": 0.4, "dims": 3, "n_test": 9}
+        for row in rows
+    ]
+
+
+def test_charts():
+    tally = Tally(a_large_experiment())
+    assert len(tally.sets) == 4
+    figure = charts.times(tally, tally.sets)
+    assert [ax.get_visible() for ax in figure.axes] == [True] * 4 + [False] * 2
+    marks = [(line.get_marker(), line.get_xdata()[-1], line.get_ydata()[-1]) for line in figure.axes[0].lines]
+    assert ("x", 2000, 60.0) in marks, "out of time, at the limit"
+    assert ("+", 2000, 60.0) in marks, "out of memory"
+    assert [line.get_linestyle() for line in figure.axes[0].lines].count(":") == 1, "only from what went well before"
+    figure = charts.boxes(tally, tally.sets, "honest", "error", "error, %")
+    medians = [next(line.get_ydata()[0] for line in ax.lines if line.get_linewidth() > 2) for ax in figure.axes[:2]]
+    assert medians == pytest.approx([14.5, 30])
+
+
+def test_report_of_a_large_experiment(tmp_path):
+    done = Results(tmp_path / "large.parquet", 'title = "large"')
+    for at, row in enumerate(a_large_experiment()):
+        done.append(row | {"key": str(at), "message": row["status"]})
+    done.close()
+    page = read(of_experiment(tmp_path / "large.parquet", tmp_path / "large.html"))
+    assert "Runs that did not finish" in " ".join(page.headings())
+    assert "2.00 (2.0 to 2.0)" in page.texts, "the measured exponent of time"
+    assert "1.00 (1.0 to 1.0)" in page.texts, "and of memory"
+    assert {"timeout", "memory", "crash"} <= set(page.texts)
+
+
 def test_report(tiny, tmp_path):
     output = tmp_path / "report.html"
     result = CliRunner().invoke(app, ["report", str(tiny[0]), "-o", str(output)])
@@ -376,7 +523,14 @@ def test_reports_of_what_is_none(tmp_path):
 
     assert "there is no such file" in complaint(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    assert "bad.parquet" in complaint(tmp_path / "bad.parquet")
+    assert "bad.parquet is not a file of results" in complaint(tmp_path / "bad.parquet")
+    pq.write_table(pa.table({"part": ["times"]}), tmp_path / "other.parquet")
+    assert "is not a file of results: it has no column 'config'" in complaint(tmp_path / "other.parquet")
+    whole = (tmp_path / "other.parquet").read_bytes()
+    (tmp_path / "damaged.parquet").write_bytes(whole[:-60] + b"\xff" * 52 + whole[-8:])
+    assert "damaged.parquet is not a file of results" in complaint(tmp_path / "damaged.parquet")
+    with pytest.raises(FileNotFoundError):
+        of_experiment(tmp_path / "none.parquet", tmp_path / "report.html")
     Results(tmp_path / "empty.parquet").close()
     assert "has no rows: run s3vm bench first" in complaint(tmp_path / "empty.parquet")
 
@@ -389,7 +543,7 @@ def test_live_table():
     standing.running[0] = task, time.monotonic() - 3
     standing.last = made()
     out = io.StringIO()
-    Console(width=100, file=out).print(_table(standing))
+    Console(width=100, file=out).print(benching._table(standing))
     shown = out.getvalue()
     for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
         assert text in shown

@@ -1,5 +1,7 @@
 """BGS: stochastic gradients on a neighbour graph, against a literal loop, and its budgets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_moons
@@ -10,6 +12,7 @@ from s3vm.kernels import RBF, Polynomial
 from s3vm.losses import Hinge, SmoothHinge
 from s3vm.philox import Stream, indices
 from s3vm.solvers.graph import NeighbourGraph
+from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
 ENGINE = backend("cpu", "float64")
@@ -110,6 +113,24 @@ def test_rows_that_are_all_alike():
     assert np.isfinite(clf.decision_function(np.ones((1, 2)))).all()
 
 
+def test_as_printed():
+    """One row and one edge a step, no intercept, and the budgets of the paper."""
+    problem = make_problem(RBF(0.7), "hat", labelled_loss=SmoothHinge())
+    solver = BGS.as_printed(look_ahead=4)
+    states = list(solver.run(problem, ENGINE))
+    assert len(states) == solver.iterations(problem) == 8, "30 steps, four at a time"
+    assert all(state.model().intercept == 0 for state in states)
+    found = np.array([len(set(state.at.tolist()) - set(range(6))) for state in states])
+    assert found.max() == 0.2 * 30, "a fifth of the unlabelled rows"
+
+
+def test_unlabelled_rows_that_the_kernel_cannot_take():
+    problem = make_problem(Polynomial(1.0, degree=3, coef0=0.0), "hat", labelled_loss=SmoothHinge())
+    far = ArraySource(1e120 * rows()[0], np.arange(6, 36), np.float64)
+    with pytest.raises(ValueError, match="standardise"):
+        last(BGS().run(replace(problem, unlabelled=far), ENGINE))
+
+
 def test_a_kernel_that_is_not_finite():
     with pytest.raises(ValueError, match="standardise"):
         last(
@@ -118,7 +139,15 @@ def test_a_kernel_that_is_not_finite():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch_size": 0}, {"exponent": 3.0}, {"maintenance": "no"}, {"unlabelled_budget": 1.5}, {"step": "no"}]
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"exponent": 3.0},
+        {"maintenance": "no"},
+        {"unlabelled_budget": 1.5},
+        {"step": "no"},
+        {"intercept": False},
+    ],
 )
 def test_settings_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -1,8 +1,11 @@
 """The command line: every command, what it prints for people and for machines, and how it fails."""
 
+import io
 import json
+import re
 import subprocess
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -10,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,10 +21,12 @@ from typer.testing import CliRunner
 
 import s3vm
 from pages import ROOT, blocks, commands, in_substance, printed
-from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, tables
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, container, tables
 from s3vm.bench import results
-from s3vm.cli import showing
+from s3vm.cli import screen, showing, summary
 from s3vm.cli.app import app
+from s3vm.cli.data import Files, gather
+from s3vm.cli.screen import Screen
 from s3vm.solvers import SOLVERS
 
 COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets", "bench", "report")
@@ -77,6 +83,10 @@ def folder(tmp_path_factory):
     pq.write_table(table(X[600:], id=np.arange(300)), folder / "new.parquet")
     np.savez(folder / "mails.npz", X=X[:600], y=np.where(KNOWN[:600], Y[:600], -1))
     run("fit", folder / "mails.csv", "-t", "label", "-o", folder / "spam.s3vm")
+    pa_csv.write_csv(table(X[:9], [""] * 9), folder / "none.csv")
+    np.savez(folder / "signs.npz", X=X[:60], y=np.where(np.arange(60) < 15, Y[:60], -1))
+    plain = s3vm.S3VMClassifier(TSG(max_iter=2), probability=False).fit(table(X[:99]), np.where(KNOWN[:99], Y[:99], -1))
+    plain.save(folder / "plain.s3vm")
     return folder
 
 
@@ -161,6 +171,14 @@ def test_fit_from_several_files_and_kinds(folder, tmp_path):
     assert run("predict", tmp_path / "sparse.s3vm", tmp_path / "mails.svm").stdout.startswith("prediction\n")
 
 
+def test_dense_rows_below_sparse_ones(tmp_path):
+    dump_svmlight_file(X[:50], Y[:50], str(tmp_path / "few.svmlight"))
+    np.save(tmp_path / "many.npy", X[50:100])
+    both = gather(Screen(), Files(str(tmp_path / "few.svmlight"), None, unlabeled=(str(tmp_path / "many.npy"),)))
+    np.testing.assert_allclose(both.rows.toarray(), X[:100], rtol=1e-6)
+    assert both.labels.tolist() == [*Y[:50].tolist(), *[None] * 50]
+
+
 def test_settings(folder, tmp_path):
     model = tmp_path / "m.s3vm"
 
@@ -240,8 +258,10 @@ def test_a_stream_and_a_folder(folder, tmp_path, monkeypatch):
     assert errors[0] < errors[1] + 0.02
     monkeypatch.setattr("s3vm.cli.data.machine_memory", lambda: 20_000)
     assert of_json("fit", folder / "mails.csv", "-t", "label", "-o", path)["data"]["unlabelled"] == 550
-    apart = of_json("fit", folder / "few.csv", "-t", "label", "--unlabeled", folder / "many.parquet", "-o", path)
-    assert apart["data"]["rows"] == 600
+    pa_csv.write_csv(table(X[50:600]), tmp_path / "many.csv")
+    for many in (folder / "many.parquet", tmp_path / "many.csv"):  # the rows of the latter have to be counted first
+        apart = of_json("fit", folder / "few.csv", "-t", "label", "--unlabeled", many, "-o", path, "--C", 1)
+        assert apart["data"]["rows"] == 600
     with_some = ["fit", folder / "mails.csv", "-t", "label", "--unlabeled", folder / "many.parquet", "-o", path]
     assert "put its labelled rows into a file" in complaint(*with_some)
     assert "550 unlabelled rows" in " ".join(of_json(*with_some, "--stream")["warnings"])
@@ -388,15 +408,18 @@ def test_labels_are_known_by_what_they_read_as(folder, tmp_path):
     assert errors[0] == errors[1] < 0.3
 
 
-def test_info(folder):
+def test_info(folder, tmp_path):
     result = of_json("info", folder / "spam.s3vm")
     assert result["names"] == ["width", "height"]
     assert result["model"]["classes"] == ["ham", "spam"]
     assert result["scaled"]
     assert result["versions"]["s3vm"] == s3vm.__version__
     shown = run("info", folder / "spam.s3vm").stdout
-    for text in ("RBF kernel", "ham, spam", "width, height", "400 iterations", "Held-out error"):
+    for text in ("RBF kernel", "ham, spam", "width, height", "400 iterations", "Held-out error", "Written by"):
         assert text in shown
+    header, tensors = container.read(folder / "spam.s3vm")
+    container.write(tmp_path / "m.s3vm", header | {"versions": "many"}, tensors)
+    assert "Written by" not in run("info", tmp_path / "m.s3vm").stdout
 
 
 def test_export(folder, tmp_path):
@@ -412,6 +435,13 @@ def test_export(folder, tmp_path):
 
 
 # tune, compare, demo, datasets
+
+
+def test_too_few_labels_to_choose_by(tmp_path):
+    pa_csv.write_csv(table(X[:60], np.where(np.arange(60) < 6, NAMES[:60], "")), tmp_path / "d.csv")
+    result = of_json("tune", tmp_path / "d.csv", "-t", "label")
+    assert result["grid"] is None
+    assert "6 labelled rows are too few to choose by: C and gamma are the usual ones" in result["warnings"]
 
 
 def test_tune(folder):
@@ -475,6 +505,16 @@ def test_compare(folder, tmp_path, monkeypatch):
     assert "s3vm greedy" in shown
 
 
+def test_compare_with_two_labels_of_a_class(tmp_path, monkeypatch):
+    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {})
+    labels = np.where(np.arange(80) < 20, "ham", "")
+    labels[:2] = "spam"
+    pa_csv.write_csv(table(X[:80] + 2 * (labels == "spam")[:, None], labels), tmp_path / "d.csv")
+    found = {one["method"]: one for one in of_json("compare", tmp_path / "d.csv", "-t", "label")["methods"]}
+    assert found["self-training"]["failed"] == "needs two labelled rows of each class"
+    assert "error" in found["label spreading"]
+
+
 def test_compare_stops_at_ctrl_c(folder, monkeypatch):
     monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {"slow": Interrupted})
     monkeypatch.setitem(SOLVERS, "slow", Interrupted)
@@ -532,6 +572,9 @@ def test_datasets(folder, monkeypatch):
         ("fit held.csv -t height --drop label,id", "give classes, not measurements"),
         ("fit mails.csv -t label --mark spam", "has only the label 'ham'"),
         ("fit mails.csv -t label --mark spam,ham", "has no labels"),
+        ("fit mails.csv -t label --test none.csv", "none.csv has no labels to test on"),
+        ("fit signs.npz", "has the label -1 in 45 of 60 rows: if it means that there is no label, say --mark -1"),
+        ("predict plain.s3vm mails.csv --probabilities", "plain.s3vm gives no probabilities"),
         ("predict spam.s3vm mails.npz --keep id", "columns have no names"),
         ("predict mails.csv mails.csv", "not a model file"),
         ("predict nothing.s3vm mails.csv", "nothing.s3vm: there is no such file"),
@@ -603,3 +646,55 @@ def test_a_report_of_results_that_make_no_sense(tmp_path):
 def test_the_whole_story():
     result = CliRunner().invoke(app, ["fit", "nothing.csv", "-t", "x", "--verbose"])
     assert isinstance(result.exception, tables.TableError)
+
+
+def test_called_from_python(capsys):
+    assert not app(["--version"], standalone_mode=False)
+    assert app(["fit", "nothing.csv", "-t", "x"], standalone_mode=False) == 1
+    assert "nothing.csv: there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "found"), [("--solver ne", ["newton"]), ("--kernel lap", ["laplacian"])])
+def test_completion(words, found):
+    told = {"_S3VM_COMPLETE": "complete_bash", "COMP_WORDS": f"s3vm fit {words}", "COMP_CWORD": "3"}
+    assert CliRunner().invoke(app, prog_name="s3vm", env=told).stdout.split() == found
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (screen.seconds(0.123), "0.12 s"),
+        (screen.seconds(12.34), "12.3 s"),
+        (screen.seconds(150), "2.5 min"),
+        (screen.seconds(9000), "2.5 h"),
+        (screen.bytes_of(12), "12 bytes"),
+        (screen.bytes_of(2.5e6), "2.5 MB"),
+        (screen.bytes_of(2.5e9), "2.5 GB"),
+    ],
+)
+def test_figures(shown, wanted):
+    assert shown == wanted
+
+
+def test_a_bar_tells_how_long_it_takes(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with Screen().progress("reading") as told:
+        told(5)
+        for done in range(6, 10):
+            time.sleep(0.05)
+            told(done, 10)
+    assert "9 of 10 rows" in sys.stderr.getvalue()
+    assert re.search(r"0\.\d\d s", sys.stderr.getvalue()), "while nobody knows how much there is to do"
+    assert " s left" in sys.stderr.getvalue()
+
+
+def test_many_predictions_have_a_speed():
+    result = {"rows": 20_000, "seconds": 2.0, "predicted": {"ham": 20_000}, "output": "out.csv"}
+    out = io.StringIO()
+    Console(width=100, file=out).print(*summary.of_predictions(result))
+    assert "20,000 rows in 2.0 s  10,000 rows a second" in out.getvalue()

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import s3vm
 from effort import LONG, cases
 from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier
-from s3vm._blas import one_blas_thread
+from s3vm._blas import _OneThread, one_blas_thread
 from s3vm._compiled import compiled
 from s3vm.export import compress
 from s3vm.philox import Stream
@@ -190,6 +190,28 @@ def test_the_limit_on_the_blas_is_shared():
             outside.set()
             assert set(other.result(60)) == {1}
         assert blas_threads() == before
+
+
+def test_a_child_of_a_fork_is_free_of_the_limits_of_other_threads():
+    """What runs in the child of a fork, run here: of all threads only the one that forked is there."""
+    limit, inside, leave = _OneThread(), threading.Event(), threading.Event()
+
+    def stay():
+        with limit:
+            inside.set()
+            leave.wait(PATIENCE)
+
+    with threadpool_limits(limits=2, user_api="blas"):
+        before, thread = blas_threads(), threading.Thread(target=stay)
+        thread.start()
+        assert inside.wait(PATIENCE)
+        assert set(blas_threads()) == {1}
+        limit._lock.acquire()
+        limit._in_child()
+        assert blas_threads() == before
+        assert not limit._lock.locked()
+        leave.set()
+        thread.join()
 
 
 def test_the_blas_has_its_threads_back():

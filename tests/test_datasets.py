@@ -111,6 +111,23 @@ def test_ssl_book_splits(folder):
         np.testing.assert_array_equal(next(iter(data.splits.values()))[:, :3], chosen - 1)
 
 
+def test_very_many_columns_stay_sparse(folder):
+    wide = sparse.random_array((20, 5000), density=0.01, rng=0, format="csr")
+    dump_svmlight_file(wide, np.arange(20) % 2, str(folder / "wide.svmlight"), zero_based=False)
+    data = load("wide")
+    assert sparse.issparse(data.X)
+    assert data.X.dtype == np.float32
+    np.testing.assert_allclose(data.X.toarray(), wide.toarray()[:, : data.X.shape[1]], rtol=1e-6)
+
+
+def test_splits_without_rows(folder):
+    savemat(folder / "SSL,set=4,data.mat", {"idxLabs": np.array([[1, 2]])})
+    savemat(folder / "SSL,set=4,splits,labeled=10.mat", {"idxLabs": np.array([[1, 2]])})
+    savemat(folder / "SSL,set=4,splits,labeled=100.mat", {"idxLabs": np.array([[1, 2]])})
+    with pytest.raises(ValueError, match="there are splits, but no rows"):
+        load("bci", download=False)
+
+
 def test_other_files_are_sets_too(folder):
     (folder / "mine.npz").write_bytes(npz(X=X, y=np.array(list("abc") * 20)))
     assert "mine" in datasets.names()

@@ -1,5 +1,6 @@
 """Training on a Dask cluster: the model of a single process, whatever lies where, and what a lost worker leaves."""
 
+import asyncio
 import os
 import pickle
 import re
@@ -7,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +16,12 @@ from scipy import sparse
 from sklearn.base import clone
 
 import s3vm
-from s3vm import TSG, S3VMClassifier, cluster
+from s3vm import TSG, S3VMClassifier, backends, cluster, estimators, philox
+from s3vm import distributed as distributed_s3vm
+from s3vm.cluster import Part
 from s3vm.distributed import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
+from s3vm.philox import Stream
+from s3vm.solvers.pull import Point, Puller
 
 dask = pytest.importorskip("dask", reason='dask is not installed: pip install "s3vm[dask]"')
 distributed = pytest.importorskip("distributed", reason='dask is not installed: pip install "s3vm[dask]"')
@@ -92,7 +98,7 @@ def test_the_model_is_that_of_one_process(client, rows, alone, sizes):
 def test_workers_ask_each_other(client, rows, alone, monkeypatch):
     monkeypatch.setattr(cluster, "FAN_OUT", 1)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
+    assert_same_model(alone, DaskS3VMClassifier(**PLAIN, n_jobs=2).fit(X, y))
 
 
 @pytest.mark.parametrize(("gamma", "weight"), [("scale", "auto"), ("median", 0.5)])
@@ -110,6 +116,19 @@ def test_weight_probabilities_and_classes(client, rows, gamma, weight):
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(result.compute(), expected, atol=1e-4)
         np.testing.assert_allclose(getattr(many, method)(X), expected, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:no unlabelled rows")
+def test_the_width(client, rows, monkeypatch):
+    """Of a sample where there are many rows, as given, and of labelled rows alone."""
+    monkeypatch.setattr(distributed_s3vm, "SAMPLE", 100)
+    monkeypatch.setattr(estimators, "SAMPLE", 100)
+    X, labels = rows
+    few = {"solver": TSG(max_iter=2, span="features", n_features=32), "unlabeled_weight": 1.0, "random_state": 0}
+    for gamma, y in (("median", labels), (0.7, labels), ("median", np.arange(N) % 2), ("scale", np.arange(N) % 2)):
+        one, many = (kind(**few, gamma=gamma) for kind in (S3VMClassifier, DaskS3VMClassifier))
+        blocks = da.from_array(X, chunks=(SIZE, 4))
+        assert many.fit(blocks, y).kernel_ == one.fit(X, y).kernel_
 
 
 def test_partitions_stay_unless_a_worker_has_too_many():
@@ -209,6 +228,116 @@ def test_a_silent_worker_ends_the_fit(both, rows):
         os.kill(ending.pid, signal.SIGCONT)
 
 
+class Scheduler:
+    """A client whose scheduler knows these workers, each with the times at which it was heard of."""
+
+    status, connection_args = "running", {}
+
+    def __init__(self, **heard):
+        self._heard = {name: list(times) for name, times in heard.items()}
+
+    def scheduler_info(self, n_workers):
+        last = {name: times.pop(0) if len(times) > 1 else times[0] for name, times in self._heard.items()}
+        return {"workers": {name: {"last_seen": time, "nthreads": 1} for name, time in last.items()}}
+
+    def sync(self, function):
+        return asyncio.run(function())
+
+
+def test_who_is_there(monkeypatch):
+    monkeypatch.setattr(cluster, "_LOOK", -1.0)  # ask each time
+    steady, silent = (cluster._Watch(Scheduler(**{"one": times}), 0.05) for times in (range(100), [0]))
+    for _ in range(4):
+        steady.look(["one"])
+        time.sleep(0.02)
+    silent.look(["one"])
+    time.sleep(0.06)
+    with pytest.raises(WorkerLostError, match=r"worker one has not been heard of for 0\.05 seconds"):
+        silent.look(["one"])
+    with pytest.raises(cluster._GoneError, match="two"):
+        steady.look(["one", "two"])
+    steady.look_for_any()
+    nobody = cluster._Watch(Scheduler(), 0.05)
+    nobody.look_for_any()
+    time.sleep(0.06)
+    with pytest.raises(WorkerLostError, match="the cluster has no workers: start some"):
+        nobody.look_for_any()
+    with pytest.raises(cluster._GoneError):
+        cluster.shared_out([3], [()], {})
+    closed = Scheduler(one=[0])
+    closed.status = "closed"
+    with pytest.raises(WorkerLostError, match="the Dask client is closed: make a new one"):
+        cluster._Watch(closed, 1.0).look_for_any()
+    with pytest.raises(WorkerLostError, match=r"rows went with a worker that Dask cannot make again \(cancelled\)"):
+        cluster.finished(Scheduler(one=[0]), [SimpleNamespace(status="cancelled")], 1.0)
+    assert not cluster._reaches_workers(Scheduler(**{"tcp://127.0.0.1:1": [0]})), "a port where nobody listens"
+
+
+class Called:
+    """An answer that takes its time."""
+
+    def __init__(self, answer, n_timeouts=1):
+        self._answer, self._timeouts = answer, n_timeouts
+
+    def result(self, timeout):
+        if self._timeouts:
+            self._timeouts -= 1
+            raise TimeoutError
+        return self._answer
+
+
+def test_what_a_worker_does(rows):
+    """Here, where one can look: its threads share its rows, it waits for those behind it, and can be told not to."""
+    kernel, engine = s3vm.RBF(0.5), backends.backend("cpu", "float32", 1)
+    puller = Puller(kernel, 3, 32, rows[0][:20], 12, s3vm.losses.Exponential(3.0))
+    rng = np.random.default_rng(0)
+    arrays = {"dual": (12, 2), "lift": (2,), "intercept": (2,), "span": (64, 2), "cost": (2,)}
+    point = Point(
+        **{name: rng.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}, first=1, n_blocks=2
+    )
+    question = 3, Stream.UNLABELLED, range(4, 5), 200
+    at = philox.indices(*question, N).ravel()
+    whole = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
+    blocks = {first: Part(rows[0][first : first + 300], None, None, None) for first in (0, 300, 600)}
+    front, back = (cluster._Holder(firsts, [blocks[one] for one in firsts]) for firsts in ([0, 600], [300]))
+    back.begin(puller, N, cluster.Engine("cpu", "float32", 2, "auto"), [])
+    asked = SimpleNamespace(pull=lambda *question: Called(back.pull(*question)))
+    front.begin(puller, N, cluster.Engine("cpu", "float32", 2, "auto"), [asked])
+    for ours, theirs in zip(front.pull(*question, point), whole, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+    asyncio.run(front.stop())
+    with pytest.raises(RuntimeError, match="stopped"):
+        front.pull(*question, point)
+    nothing = distributed_s3vm._prepared(0, rows[0][:0], rows[1][:0], -1, "float32")
+    assert (nothing.unlabelled.shape, nothing.labelled.shape, len(nothing.labels)) == ((0, 4), (0, 4), 0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "kind", "words"),
+    [
+        (OSError("broken"), "finished", WorkerLostError, "broken: call fit again once the cluster is well"),
+        (RuntimeError("ours"), "finished", RuntimeError, "^ours$"),
+        (OSError("broken"), "lost", WorkerLostError, "worker one was lost in iteration 8, the last of 3"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:worker one was lost in iteration 8; the others go on")
+def test_a_call_that_fails(monkeypatch, problem, status, kind, words):
+    """Its worker is well; or lost, and so are those that come in its place."""
+
+    def placed(self, puller):
+        def pull(*question):
+            raise problem
+
+        self._holders = {"one": SimpleNamespace(pull=pull, stop=lambda: None)}
+        self._futures = {"one": SimpleNamespace(status=status)}
+
+    monkeypatch.setattr(cluster, "_NOTICE", 0.05)
+    monkeypatch.setattr(cluster.ClusterSource, "_place", placed)
+    source = cluster.ClusterSource(Scheduler(one=[0]), [], [3], 2, 1.0, None, 1.0)
+    with pytest.raises(kind, match=words):
+        source.pull(None, 0, Stream.UNLABELLED, range(7, 8), 4, None)
+
+
 def test_the_model_needs_no_cluster(client, rows, tmp_path):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     clf = DaskS3VMClassifier(**PLAIN, client=client).fit(X, y)
@@ -239,6 +368,10 @@ def test_what_is_wrong_is_said(client, rows):
         clf.fit(X, da.where(y == 0, -1, y))
     with pytest.raises(ValueError, match=r"takes 4 columns"):
         clf.fit(X, y).predict(X[:, :3])
+    with pytest.raises(ValueError, match=r"partitions have \[3, 4\] columns"):
+        clf.fit(X, y, unlabeled=X[:, :3])
+    with pytest.raises(ValueError, match=r"give Client\(..., asynchronous=False\)"):
+        DaskS3VMClassifier(client=SimpleNamespace(asynchronous=True)).fit(X, y)
 
 
 def test_the_page_runs(client, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ import s3vm
 from s3vm import RBF, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV
 from s3vm.export import compress, to_onnx
 from s3vm.export import onnx as graphs
+from s3vm.export.compression import Compression
 from s3vm.models import Model
 
 FEW = TSG(max_iter=10, batch_size=16, n_features=64, span="features", max_features=256)
@@ -175,6 +176,24 @@ def test_more_than_onnx_holds(tmp_path, what):
 def test_onnx_of_something_else(tmp_path):
     with pytest.raises(TypeError, match="needs an S3VMClassifier"):
         to_onnx(LogisticRegression(), tmp_path / "m.onnx")
+
+
+def test_onnx_that_is_not_there_and_a_kernel_of_ones_own(tmp_path, monkeypatch):
+    X, some = flowers(2)
+    clf = S3VMClassifier(ROWS, kernel="matern", random_state=0).fit(X, some)
+    monkeypatch.setattr(graphs, "Matern", Laplacian)  # as if nobody had heard of it
+    with pytest.raises(TypeError, match="has no ONNX formula: use a kernel of s3vm's own"):
+        to_onnx(clf, tmp_path / "m.onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r'pip install "s3vm\[onnx\]"'):
+        to_onnx(clf, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "zip"}, {"rms": np.nan}, {"size": "many"}])
+def test_a_compression_that_makes_no_sense(wrong):
+    with pytest.raises(ValueError, match="into features or landmarks, and told in numbers"):
+        Compression(**{"kind": "features", "size": 3, "size_before": 9} | wrong)
 
 
 # Compression

@@ -288,6 +288,17 @@ def test_what_cannot_be_saved(tmp_path, estimator):
         s3vm.save(estimator.fit(*moons()), tmp_path / "m.s3vm")
 
 
+def test_a_header_that_is_too_long(tmp_path):
+    with pytest.raises(ValueError, match="too long for a model file: use pickle"):
+        container.write(tmp_path / "m.s3vm", {"text": "a" * (3 << 20)}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_watched_is_nothing_of_the_model(tmp_path):
+    model = make(verbose=lambda done, total, record: None)
+    assert round_trip(model, tmp_path).verbose == 0
+
+
 def test_parts_of_ones_own_cannot_be_saved(tmp_path):
     with pytest.raises(TypeError, match="holds no code"):
         make(kernel=MyKernel()).save(tmp_path / "m.s3vm")
@@ -369,6 +380,13 @@ def with_tensor(name, tensor, change):
     return sealed(header, tensors if value is None else {**tensors, tensor: np.ascontiguousarray(value)})
 
 
+def with_names(name, text, ends):
+    """The kept file `name` with names of its columns."""
+    header, tensors = container.read(kept(name))
+    names = {"feature_names": np.frombuffer(text, np.uint8), "feature_names.ends": np.array(ends)}
+    return sealed(header, tensors | names)
+
+
 def bare(outer, data=b""):
     """A file of that outer header, which need not be true."""
     text = json.dumps(outer).encode()
@@ -391,6 +409,7 @@ def put(position, value):
 
 
 SETTING = '{"format": 1, "estimator": "S3VMClassifier", "settings": {"C": '
+DIGEST = {"dtype": "U8", "shape": [32], "data_offsets": [0, 32]}
 RBF_OF = {"gamma": 1.0, "features": "pairs"}
 MALICE = {
     "newer": (lambda: changed("features", ["format"], 2), "newer"),
@@ -491,6 +510,20 @@ MALICE = {
         lambda: bare(outer(a={"dtype": "x" * 10**4, "shape": [0], "data_offsets": [0, 0]})),
         "safetensors",
     ),
+    "a shape of too many dimensions": (
+        lambda: bare(outer(a={"dtype": "U8", "shape": [0, *[1] * 99], "data_offsets": [0, 0]}, sha256=DIGEST)),
+        "which cannot be",
+    ),
+    "a verdict without a weight": (
+        lambda: changed("scaled", ["safety", "Safety", "weight"], "much"),
+        "needs a weight, scores, a number of rows",
+    ),
+    "a verdict for another weight": (
+        lambda: changed("scaled", ["safety", "Safety", "weight"], 0.123),
+        "needs the scores of weight 0 and of the weight",
+    ),
+    "names that overlap": (lambda: with_names("features", b"abc", [2, 1, 3]), "is not made of 3 names"),
+    "names that end too late": (lambda: with_names("features", b"abc", [1, 2, 9]), "is not made of 3 names"),
     "a verdict without scores": (
         lambda: changed("scaled", ["safety", "Safety", "scores"], {"dict": [[0.0, {"dict": []}]]}),
         "no shares|needs the scores",

@@ -16,7 +16,7 @@ from s3vm.backends import backend
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
-from s3vm.solvers import CCCP, TSG, Incremental
+from s3vm.solvers import CCCP, TSG, Incremental, path
 from s3vm.solvers.path import Path
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
@@ -283,6 +283,53 @@ def test_rounding_that_matters_is_noticed():
         problem = replace(problem, unlabelled=ArraySource(30 * X, np.arange(20, 20 + n_unlabelled), X.dtype))
         state = last(PATH.run(problem, ENGINE, state))
         assert violation(problem, state) < 1e-3
+
+
+def path_of(problem):
+    """A path on which no unlabelled row has set out yet, and the settings it was made with."""
+    rows, n_l = problem.everything(), problem.n_labelled
+    gram, n = problem.kernel.gram(rows, rows), problem.n_rows
+    share = np.where(np.arange(n) < n_l, 0.0, 1 / (n - n_l))
+    label = np.append(problem.targets[:, 0], np.zeros(n - n_l))
+    cap = np.append(problem.costs[:, 0], np.full(n - n_l, problem.unlabelled_cost[0] / (n - n_l)))
+    start = path.Point(np.zeros(n), np.zeros(n), np.full(n, path.AWAY), np.zeros(n), 0.0, 0.0)
+    boxes = gram, label, share, gram @ share, cap, 0.0, -0.2
+    return boxes, Path(*boxes, start)
+
+
+def test_a_path_in_small(monkeypatch):
+    """Room on the margin is made as it is needed; a start on the margin may lie outside its box, or be hard to factor;
+    and patience has an end."""
+    X, y = moons(0)
+    boxes, whole = path_of(make(X, y, list(range(6)), list(range(6, 20)), C=1.0))
+    assert whole.settle()
+    assert whole.holds()
+    end = whole.point
+    n_margin = np.count_nonzero(end.place == path.MARGIN)
+    assert n_margin > 3
+    monkeypatch.setattr(path, "_ROOM", 1)
+    _, narrow = path_of(make(X, y, list(range(6)), list(range(6, 20)), C=1.0))
+    assert narrow.settle()
+    np.testing.assert_allclose(narrow.point.a, end.a, atol=1e-9)
+
+    def again(point=end, **changes):
+        found = Path(*boxes[:4], changes.get("cap", boxes[4]), *boxes[5:], point)
+        assert found.settle()
+        return found.point
+
+    def refuse(matrix):
+        raise np.linalg.LinAlgError
+
+    np.testing.assert_allclose(again().a, end.a, atol=1e-9)
+    with monkeypatch.context() as patch:
+        patch.setattr(np.linalg, "cholesky", refuse)
+        np.testing.assert_allclose(again().a, end.a, atol=1e-9)
+    smaller = again(cap=boxes[4] / 4)
+    assert np.all(np.abs(smaller.a) <= boxes[4] / 4 + 1e-9)
+    np.testing.assert_allclose(again(smaller).a.sum(), -again(smaller).lift, atol=1e-9)
+    monkeypatch.setattr(path, "_PATIENCE", (0, 0))
+    _, hasty = path_of(make(X, y, list(range(6)), list(range(6, 20)), C=1.0))
+    assert not hasty.settle()
 
 
 def test_rows_that_left_leave_the_matrix():

@@ -92,6 +92,15 @@ def test_constant_rows_have_some_width(gamma, kind):
     assert kind(gamma).resolve(np.zeros((10, 2))).width == 1.0
 
 
+def test_what_no_kernel_fits():
+    for gamma in ("median", "scale"):
+        with pytest.raises(ValueError, match="so close together that no kernel width fits them"):
+            RBF(gamma).resolve(np.array([[0.0, 0.0], [1e-160, 0.0], [0.0, 1e-160]]))
+    wide = sparse.csr_array((np.ones(1), ([0], [2**31 + 1])), shape=(1, 2**31 + 2))
+    with pytest.raises(ValueError, match=r"at most 2\^31 entries, and columns"):
+        Laplacian(1.0).gram(wide, wide)
+
+
 def test_variance_survives_a_large_mean():
     rows = np.random.default_rng(0).normal(size=(20_000, 2)) + 1e8
     assert RBF().resolve(rows).width == pytest.approx(1 / (2 * rows.var()), rel=1e-6)

@@ -1,6 +1,7 @@
 """The search over settings, and scikit-learn's own tools around the classifier, with -1 for unlabelled rows."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,14 +9,16 @@ import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
 from s3vm import CCCP, RBF, TSG, HalvingSearchCV, LabeledKFold, S3VMClassifier
-from s3vm.model_selection import _shorter, _usual_of_good
+from s3vm.model_selection import _negative_brier, _shorter, _usual_of_good
 from s3vm.solvers import solver
 from toy import make_problem
 
@@ -173,6 +176,14 @@ def test_a_configured_kernel_keeps_its_width(moons):
     assert set(search.best_params_) == {"C", "unlabeled_weight"}
 
 
+def test_rows_of_classes_that_were_not_trained_on_score_the_worst():
+    fitted = SimpleNamespace(classes_=np.array([0, 1]), decision_function=lambda X: X[:, 0])
+    rows = np.array([[5.0], [-5.0]])
+    assert _negative_brier(fitted, rows, np.array([2, 2])) == -1.0
+    both = _negative_brier(fitted, rows, np.array([1, 2]))
+    assert both == pytest.approx((_negative_brier(fitted, rows[:1], np.array([1])) - 1.0) / 2)
+
+
 def test_noise_does_not_choose():
     """A usual candidate is taken if the best is ahead by less than half a standard error, fold by fold."""
     best, close, far = [0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.89], [0.85, 0.75, 0.85, 0.75]
@@ -201,7 +212,10 @@ def test_what_is_wrong_is_said(moons):
     with pytest.raises(ValueError, match="C=-1") as failed:
         search_for(make(), {"C": [-1]}).fit(X, some)
     assert "This was the candidate {'C': -1}" in failed.value.__notes__
+    with pytest.raises(NotFittedError):
+        check_is_fitted(search_for(make()))
     search = search_for(make(), {"C": [1.0]}, refit=False).fit(X, some)
+    check_is_fitted(search)
     with pytest.raises(AttributeError, match="refit=False"):
         search.predict(X)
 

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from s3vm import Newton, Polynomial, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential, Hinge, SquaredHinge
+from s3vm.solvers import newton
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.newton import _Risk, _Work
+from s3vm.solvers.newton import _backtrack, _Risk, _Work
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -222,6 +224,20 @@ def test_landmarks_are_the_same_rows_every_time(columns):
     centres = [solve(problem_with(columns=columns), Newton(n_landmarks=9)).centres for _ in range(2)]
     assert centres[0].shape == (15, 3)
     np.testing.assert_array_equal(*centres)
+
+
+def test_a_step_that_does_not_fall_is_none():
+    assert _backtrack(lambda t: (t - 0.3) ** 2, -0.6) == 0.5
+    assert _backtrack(lambda t: abs(t), -1.0) == 0.0, "it only rises"
+    assert _backtrack(lambda t: -t, 0.0) == 0.0, "the slope promises nothing"
+
+
+def test_a_supervised_fit_ends_where_no_step_falls(monkeypatch):
+    monkeypatch.setattr(newton, "_backtrack", lambda value, slope: 0.0)
+    problem = problem_with(n_labelled=20)
+    gram = problem.kernel.gram(problem.labelled, problem.labelled)
+    fits = newton._Labelled(gram, problem, 0).fits(np.zeros(20), 0.0, tolerance=0.0)
+    assert len(list(islice(fits, 3))) == 1
 
 
 def test_kernel_that_is_not_finite():

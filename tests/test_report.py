@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from importlib import metadata
 
@@ -19,6 +21,7 @@ from fitted import HOSTILE, blobs, moons, supervised
 from s3vm import diagnostics, report
 from s3vm.diagnostics import Sample
 from s3vm.report import Section
+from s3vm.report.page import machine
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -200,6 +203,31 @@ def test_the_same_report_twice_is_the_same_but_for_the_time(tmp_path):
     without_time = re.compile("<time.*</time>")
     assert without_time.sub("", first) == without_time.sub("", second)
     assert len(first) < 1_000_000
+
+
+def test_a_weight_that_was_tried_first_and_not_chosen(tmp_path, monkeypatch):
+    clf, X, y, test = moons()
+    tried = next(weight for weight in clf.safety_.scores if weight)
+    other = next(weight for weight in clf.safety_.scores if weight != tried)
+    monkeypatch.setattr(clf, "safety_", replace(clf.safety_, weight=other))
+    monkeypatch.setattr("s3vm.report.fit.Sample", partial(Sample, most=20))
+    page = read(report.of_fit(clf, X, y, tmp_path / "fit.html", test))
+    assert f"The curves are of weight {tried:g}, the first that was tried; {other:g} was chosen." in page.text
+    assert "Counted on 40 rows, a sample." in page.text
+
+
+def test_libraries_that_are_not_installed_are_not_named(monkeypatch):
+    monkeypatch.setattr("s3vm.report.page._LIBRARIES", ("numpy", "no-such-library"))
+    assert "numpy" in machine()
+    assert "no-such-library" not in machine()
+
+
+def test_points_of_several_classes():
+    clf, X, y, _ = blobs()
+    columns = diagnostics.plane(Sample(clf, X, y))
+    np.testing.assert_array_equal(
+        columns["score of ash"], clf.decision_function(X)[:, clf.classes_.tolist().index("ash")]
+    )
 
 
 def test_sections_stand_beside_others(tmp_path):

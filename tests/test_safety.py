@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 
 from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
 from s3vm.folds import stratified_folds
+from s3vm.models import winners
 from s3vm.safety import brier_losses, choose
 from s3vm.training import Interrupted
 from s3vm.tuning import tune
@@ -129,6 +130,19 @@ def test_tuning_is_the_search_it_says_it_is():
     assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:80], y[:80])
     np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=5e-3)
+
+
+def test_tuning_where_the_best_score_makes_many_errors(monkeypatch):
+    """No cell is good by both measures: errors decide."""
+
+    def upside_down(codes, scores):
+        return np.full(len(codes), 1 - np.mean(winners(scores) != codes))
+
+    monkeypatch.setattr("s3vm.tuning.brier_losses", upside_down)
+    X, _, some = clusters(n_labelled=80)
+    clf = S3VMClassifierCV(Cs=[1e-4, 10.0], factors=[1e-3, 2.0, 1e4], unlabeled_weight=0, random_state=0).fit(X, some)
+    assert clf.cv_errors_.max() > clf.cv_errors_.min() + 0.2
+    assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
 
 
 def test_with_few_labels_nothing_is_tuned():

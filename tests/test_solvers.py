@@ -1,12 +1,15 @@
 """The contract that every solver keeps: whatever is registered is tested here, in every combination."""
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import LABELLED_LOSSES
-from s3vm.solvers import SOLVERS, Solver
+from s3vm.solvers import SOLVERS, Solver, base
 from toy import BACKENDS_HERE, KERNELS, TOLERANCE, VARIANTS, configured, last, make_problem, rows
 
 COMBINATIONS = [
@@ -96,3 +99,53 @@ def test_columns_are_independent(variant, weight):
         alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
         single = last(chosen.run(alone, engine)).model().decision(X, engine)
         np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_goes_on_longer(variant):
+    problem, engine = problem_for(variant), backend("cpu", "float64")
+    first = last(configured(variant).run(problem, engine)).detached()
+    more = list(configured(variant).longer(problem, first.iteration).run(problem, engine, first))
+    assert [state.iteration for state in more] == list(range(first.iteration + 1, first.iteration + 1 + len(more)))
+    assert more or variant.startswith(("cccp", "newton", "light", "incremental")), "those are at the end already"
+
+
+@pytest.mark.parametrize(
+    ("variant", "settings", "words"),
+    [
+        ("bgs", {"n_labelled": 8}, "BGS goes on only with the rows it began with"),
+        ("cccp", {"n_labelled": 8}, "goes on only with the rows it began with"),
+        ("light", {"n_labelled": 8}, "goes on only with the rows it began with"),
+        ("newton", {"n_labelled": 8}, "goes on only with the rows it began with"),
+        ("tsg, as printed", {"columns": 2}, "cannot go on with 2 columns from a state that has 1"),
+    ],
+)
+def test_what_a_run_cannot_go_on_from(variant, settings, words):
+    engine = backend("cpu", "float64")
+    state = last(configured(variant).run(problem_for(variant), engine))
+    with pytest.raises(ValueError, match=words):
+        last(configured(variant).run(problem_for(variant, **settings), engine, state))
+
+
+def test_without_unlabelled_rows_everything_is_the_labelled_ones():
+    problem = problem_for("tsg")
+    assert len(problem.everything()) == problem.n_rows == 36
+    assert replace(problem, unlabelled=None).everything() is problem.labelled
+
+
+@dataclass(frozen=True)
+class Recorded:
+    record: dict[str, Any]
+
+
+def test_numbers_on_a_device_are_fetched_together(monkeypatch):
+    """Here an array of no dimension is what lies on a device: some states are held back, and none is lost."""
+    asked = []
+    monkeypatch.setattr(base, "is_tensor", lambda value: isinstance(value, np.ndarray))
+    monkeypatch.setattr(base, "host", lambda values: asked.append(len(values)) or values)
+    plain = list(base.settled(Recorded({"t": np.array(t), "loss": 0.5}) for t in range(7)))
+    held = base.settled((Recorded({"t": np.array(t), "loss": 0.5}) for t in range(7)), at_once=3)
+    assert list(held) == plain == [Recorded({"t": float(t), "loss": 0.5}) for t in range(7)]
+    assert asked == [7, 3, 3, 1]
+    here = [Recorded({"t": 1.0})]
+    assert next(base.settled(iter(here))) is here[0]

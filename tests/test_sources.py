@@ -126,6 +126,21 @@ def test_the_sample(folder, tmp_path):
         assert not np.array_equal(source.sample(4, 200), sample)
 
 
+@pytest.mark.parametrize("look", [1 << 14, 20], ids=["chunks have enough", "and the rest comes from the first windows"])
+def test_a_sample_of_many_rows(folder, monkeypatch, look):
+    """Some of each chunk, of which no more than the beginning is read."""
+    for name, value in (("_SAMPLE", 300), ("_LEAST_SAMPLE", 100), ("_LOOK", look)):
+        monkeypatch.setattr(f"s3vm.sources.streams.{name}", value)
+    source = file_source(folder)
+    sample = source.sample(3, 200)
+    assert sample.shape == (200, D)
+    assert source.sample(3, 300).shape == (300, D)
+    assert len(set(numbers(sample))) > 150, "the first windows may hold a row that is there already"
+    np.testing.assert_array_equal(sample[:, 1:], X[numbers(sample), 1:])
+    assert 300 < numbers(sample).mean() < 700
+    np.testing.assert_array_equal(file_source(folder).sample(3, 200), sample)
+
+
 def test_labelled_rows_are_kept_and_not_handed_out(folder):
     source = FileSource(folder, "label", buffer_bytes=BUFFER)
     rows, labels = source.labelled()
@@ -235,6 +250,14 @@ def test_bad_files(tmp_path):
     with pytest.raises(TableError, match="give them apart"):
         FileSource(tmp_path)
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1]}), tmp_path / "all.parquet")
+    for name, settings in (("none.parquet", {}), ("none.csv", {}), ("none.csv", {"target": "y"})):
+        pq.write_table(pa.table({"a": X[:0, 0]}), tmp_path / "none.parquet")
+        (tmp_path / "none.csv").write_text("a,y\n")
+        with pytest.raises(TableError, match=rf"{name} has no rows"):
+            drawn(FileSource(tmp_path / name, **settings), range(1), 1)
+    (tmp_path / "some.svmlight").write_text("1 1:2 3:4\n-1 2:1\n")
+    with pytest.raises(TableError, match="has 3 columns, 2 are needed"):
+        kinds.Svmlight(str(tmp_path / "some.svmlight")).pieces(2)
     with pytest.raises(ValueError, match="every row has a label"):
         drawn(FileSource(tmp_path / "all.parquet", "y"), range(1), 1)
 

@@ -19,12 +19,12 @@ from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 
 import s3vm
-from s3vm import CCCP, FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends, checkpoints
+from s3vm import CCCP, FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends, checkpoints, container
 from s3vm.checkpoints import Checkpoint
 from s3vm.sources import ArraySource
 from s3vm.sources.files import FileSource
 from s3vm.sources.streams import BatchSource
-from s3vm.training import OutOfRows, OutOfTime, Rules, joined, thinned, train
+from s3vm.training import NotKept, OutOfRows, OutOfTime, Rules, joined, thinned, train
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
 
@@ -136,6 +136,49 @@ def test_batches_of_unknown_number(as_csr):
 def test_solvers_that_need_all_rows_refuse_a_stream(folder, solver):
     with pytest.raises(ValueError, match=r"stream: use solver=|keeps all rows"):
         S3VMClassifier(solver).fit(FileSource(folder, "label"))
+
+
+def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_model(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    straight = S3VMClassifier(**FAST).fit(X, SOME)
+    monkeypatch.setattr("s3vm.checkpoints.write", full)
+    with pytest.warns(NotKept, match="no checkpoint after iteration 60, and the training goes on: .*No space left"):
+        clf = S3VMClassifier(**FAST).fit(X, SOME, checkpoint=tmp_path / "c")
+    same(straight, clf)
+
+
+def test_what_a_checkpoint_holds(tmp_path):
+    """Whatever a state may be made of comes back; what is no state's does not."""
+    run, path = {"seed": "7"}, tmp_path / "c"
+    content = {
+        "sparse": sparse.csr_array(np.eye(3)[:, [0, 2]]),
+        "mask": np.array([True, False]),
+        "numbers": (1, 2.5, np.inf, None, b"bytes"),
+        "names": frozenset({"a"}),
+    }
+    checkpoints.write(path, run, checkpoints.Checkpoint(None, content))
+    assert checkpoints.seed_of(path) == 7
+    assert checkpoints.seed_of(tmp_path / "none") is None
+    found = checkpoints.read(path, run).memory
+    np.testing.assert_array_equal(found.pop("sparse").toarray(), content.pop("sparse").toarray())
+    assert found["mask"].dtype == bool
+    np.testing.assert_array_equal(found.pop("mask"), content.pop("mask"))
+    assert found == content
+    with pytest.raises(TypeError, match="cannot be written to a checkpoint, which holds no code"):
+        checkpoints.write(path, run, checkpoints.Checkpoint(None, {"code": print}))
+    header, tensors = container.read(path)
+    for change, words in (
+        ({"content": {"dict": [["state", None], ["memory", {"code": "print"}]]}}, "a part 'code', which no checkpoint"),
+        ({"content": {"dict": [["state", None]]}}, "its parts do not make a checkpoint"),
+    ):
+        container.write(path, header | change, tensors)
+        with pytest.raises(ModelFormatError, match=words):
+            checkpoints.read(path, run)
+    container.write(path, {"seed": "7"}, {})
+    with pytest.raises(ModelFormatError, match="not a checkpoint, or damaged: it has no seed"):
+        checkpoints.seed_of(path)
 
 
 def test_a_checkpoint_that_cannot_be_written(tmp_path):
@@ -350,6 +393,20 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch):
     assert shorter["objective"][-1] == history["objective"][-1]
     assert last(solver.run(whole, backends.backend("cpu", "float64"))).iteration == state.iteration
     assert CCCP().takes_rows is False
+
+
+def test_a_thinned_history_has_the_held_out_error_to_its_end(monkeypatch):
+    monkeypatch.setattr("s3vm.training._MOST_LINES", 16)
+    history = S3VMClassifier(**FAST | {"solver": TSG(**FEATURES | {"max_iter": 61})}).fit(X, SOME).history_
+    assert history["iteration"].tolist() == [*range(4, 61, 4), 61]
+    assert len(history["held_out_error"]) == 16
+
+
+def test_early_stopping_where_nobody_keeps_the_scores():
+    solver = FRS(max_iter=1000, n_features=64)
+    clf = S3VMClassifier(solver, C=3.0, gamma=2.0, early_stopping="held_out", random_state=0).fit(X, SOME)
+    assert clf.n_iter_ < 1000
+    assert clf.n_iter_ % 50 == 0
 
 
 def test_a_checkpoint_of_another_buffer_is_refused(folder, tmp_path):

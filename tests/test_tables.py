@@ -1,6 +1,9 @@
 """Tables in files: the same rows and labels from every kind, batches of any size, and errors that help."""
 
 import gzip
+import os
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -168,6 +171,7 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a,a\n1,2\n", "several columns named 'a'"),
         ("1.5,2\n1,2\n", "begins with numbers"),
         (b"\xff\xfea,b\n", "has no rows|cannot be read"),
+        (b"a,b\n1,\xe9t\xe9\n", "column 'b' is not UTF-8: save the file as UTF-8"),
     ],
 )
 def test_errors_of_csv(csv, content, message):
@@ -203,6 +207,37 @@ def test_wrong_kinds(tmp_path, csv):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(TableError, match="is a folder"):
         read(tmp_path / "folder.csv")
+    with pytest.raises(TableError, match="the name of the file is empty"):
+        read("")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.csv")
+        with pytest.raises(TableError, match="neither a file nor a folder"):
+            read(tmp_path / "pipe.csv")
+
+
+def test_damaged_parquet(tmp_path, monkeypatch):
+    """In what it says of its columns, and in the text that a complaint would quote."""
+    path, table = tmp_path / "a.parquet", pa.table({"a": [1.0, 2.0], "t": ["x", "y"]})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    raw = path.read_bytes()
+    at = raw.index(b"ARROW:schema") + 20
+    path.write_bytes(raw[:at] + b"!" * 8 + raw[at + 8 :])
+    with pytest.raises(TableError, match="is not a parquet file, or damaged"):
+        read(path)
+    pq.write_table(pa.table({"wide": [1.0]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"wide", b"\xff\xfe\xff\xfe"))  # a name that is no text
+    with pytest.raises(TableError, match="is not a parquet file, or damaged"):
+        read(path)
+    at = raw.index(b"\x01\x00\x00\x00x\x01")
+    path.write_bytes(raw[:at] + b"\xff\xff\xff\x7f" + raw[at + 4 :])
+    with pytest.raises(TableError, match=r"not numbers, in column 't' \(''\)"):
+        read(path)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), path)
+    monkeypatch.setattr("s3vm.tables.kinds._WHOLE", 0)  # as if a group of rows were too large to be read at once
+    np.testing.assert_array_equal(read(path).rows, X[:, :2])
+    pq.write_table(pa.table({"a": X[:0, 0]}), path)
+    with pytest.raises(TableError, match=r"a\.parquet has no rows"):
+        list(stream(path))
 
 
 def test_wrong_arrays(tmp_path):
@@ -213,6 +248,7 @@ def test_wrong_arrays(tmp_path):
         ({"X": X.astype(str), "y": X[:, 0]}, "X must be a matrix of numbers"),
         ({"X": X, "y": X[:9, 0]}, r"y has the shape \(9,\)"),
         ({"X": X}, "has no array 'y'"),
+        ({"X": X[:, :0], "y": X[:, 0]}, "X has no columns"),
         ({"X": np.where(X > 2, np.nan, X), "y": X[:, 0] > 0}, r"by column: '1' "),
         ({"X": X.astype(object), "y": X[:, 0]}, "npz"),
     ]:
@@ -368,3 +404,42 @@ def test_what_fails_leaves_the_old_file(tmp_path):
         Writer(tmp_path / "out.xlsx")
     with pytest.raises(TableError, match="no such folder"):
         Writer(tmp_path / "nowhere" / "out.csv")
+
+
+def test_a_file_that_cannot_be_put_in_its_place(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with (
+            pytest.raises(TableError, match=r"a file that was there is as it was: .*No space left"),
+            Writer(path) as out,
+        ):
+            out.write({"a": [1]})
+    with pytest.raises(KeyboardInterrupt), Writer(path) as out:  # what happened first is told  # noqa: PT012
+        out._sink.close()
+        out._sink = SimpleNamespace(close=full)
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_reader_that_has_gone(monkeypatch):
+    def gone(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=gone))
+    with pytest.raises(BrokenPipeError), Writer("-") as out:
+        out.write({"a": [1]})
+
+
+def test_sparse_rows_with_missing_values(tmp_path):
+    broken = CSR.copy()
+    at = int(broken.indptr[7])
+    broken.data[at] = np.nan
+    sparse.save_npz(tmp_path / "data.npz", broken)
+    with pytest.raises(TableError, match=rf"the first in row 8, column '{broken.indices[at] + 1}'"):
+        read(tmp_path / "data.npz")

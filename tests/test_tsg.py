@@ -11,7 +11,8 @@ import literal
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
-from s3vm.solvers import TSG, Constant, Decaying, Theorem
+from s3vm.solvers import TSG, Constant, Decaying, Theorem, pull
+from s3vm.solvers import algorithm1 as algorithm1_module
 from s3vm.solvers.algorithm1 import algorithm1
 from s3vm.solvers.anchored import anchored
 from s3vm.solvers.steps import step
@@ -172,6 +173,23 @@ def test_looking_ahead_changes_nothing():
     for model in results[1:]:
         np.testing.assert_allclose(model.coefficients, results[0].coefficients, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(model.intercept, results[0].intercept, rtol=1e-9)
+
+
+def test_rows_that_are_drawn_early_are_the_same_rows(monkeypatch):
+    """As they are where a device is busy meanwhile."""
+    problem, solver = make_problem(RBF(0.7), "exp"), replace(PRINTED, look_ahead=7)
+    plain = last(solver.run(problem, backend("cpu", "float64"))).model()
+    monkeypatch.setattr(algorithm1_module, "is_tensor", lambda rows: True)
+    early = last(solver.run(problem, backend("cpu", "float64"))).model()
+    np.testing.assert_array_equal(early.coefficients, plain.coefficients)
+
+
+def test_a_batch_in_chunks(monkeypatch):
+    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    whole = last(configured("tsg, features").run(problem, backend("cpu", "float64"))).model()
+    monkeypatch.setattr(pull, "CHUNK", 3)
+    chunks = last(configured("tsg, features").run(problem, backend("cpu", "float64"))).model()
+    np.testing.assert_allclose(chunks.coefficients, whole.coefficients, rtol=1e-9, atol=1e-12)
 
 
 def test_balance_holds_the_mean_output():

@@ -114,6 +114,7 @@ class Kernel(ABC):
     def _median(self, X: Array, Z: Array) -> float:
         """The width that fits the median over row pairs ``(X[i], Z[i])``; 0 if there is no spread."""
 
+    @np.errstate(over="ignore")  # `_of_width` tells of it
     def resolve(self, X: Any, row_weight: Array | None = None, seed: int = 0) -> "Kernel":
         """This kernel with `gamma` as a number that fits the rows `X`, each counted `row_weight` times."""
         if self.gamma == "scale":
@@ -123,6 +124,7 @@ class Kernel(ABC):
             return self._of_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
         return self
 
+    @np.errstate(over="ignore")
     def for_variance(self, n_dims: int, variance: float) -> "Kernel":
         """This kernel with the width ``"scale"`` of rows whose entries have that variance."""
         return self._of_width(self._scale(n_dims, variance) if variance > 0 else 1.0)
@@ -318,7 +320,9 @@ def _narrow(X: Any) -> Any:
     if not sparse.issparse(X) or X.indices.dtype == X.indptr.dtype == np.int32:
         return X
     if max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
-        raise ValueError("the Laplacian kernel takes sparse rows with at most 2^31 entries at a time: give fewer rows")
+        raise ValueError(
+            "the Laplacian kernel takes sparse rows with at most 2^31 entries, and columns, at a time: give fewer"
+        )
     narrow = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return type(X)((X.data, *narrow), shape=X.shape)
 

@@ -104,10 +104,9 @@ class Results:
 def read(path: Any) -> tuple[list[Row], str]:
     """The rows of a parquet file, and the configuration they were made with (TOML)."""
     parquet = optional("pyarrow.parquet", "cli")
+    content = BytesIO(Path(path).read_bytes())
     try:
-        table = parquet.read_table(path)
-    except OSError:
-        raise
+        table = parquet.read_table(content)
     except Exception as problem:
         raise ValueError(f"{path} is not a file of results: {problem}") from None
     missing = [name for name in COLUMNS if name not in table.column_names]

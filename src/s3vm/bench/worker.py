@@ -76,7 +76,7 @@ class Worker:
         """What `run` returns, and what it tells before, in a process that may die on the way."""
         reading, writing = os.pipe()
         child = os.fork()
-        if child == 0:
+        if child == 0:  # pragma: no cover (who watches lines watches a child from its next call on)
             os.close(reading)
             _be_the_child(run, writing)
         os.close(writing)

@@ -41,20 +41,21 @@ def times(tally: Tally, sets: Sequence[str]) -> "Figure":
     """Seconds against rows, log-log, a panel a set; the number beside a line is its fitted slope."""
 
     def draw(ax: "Axes", name: str) -> None:
+        ax.loglog()  # also if no run went well
         ends = []
         limits = {row["limit_seconds"] for row in tally.of("times", set=name)}
         for solver in tally.solvers:
             sizes, seconds = tally.times(name, solver)
             look = _look(solver)
             if sizes:
-                ax.loglog(sizes, seconds, **look)
+                ax.plot(sizes, seconds, **look)
                 ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), look["color"]))
             for row in tally.failures(name, solver):
                 mark = "x" if row["status"] == "timeout" else "+"
-                ax.loglog(row["n"], row["limit_seconds"], mark, color=look["color"], markersize=6, mew=1.6)
+                ax.plot(row["n"], row["limit_seconds"], mark, color=look["color"], markersize=6, mew=1.6)
                 if sizes:
                     path = [sizes[-1], row["n"]], [seconds[-1], row["limit_seconds"]]
-                    ax.loglog(*path, ":", color=look["color"], linewidth=0.8)
+                    ax.plot(*path, ":", color=look["color"], linewidth=0.8)
         for limit in limits:
             ax.axhline(limit, color="#8A8A8A", linewidth=0.6, linestyle=(0, (6, 3)))
         _slopes(ax, ends)

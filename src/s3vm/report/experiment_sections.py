@@ -124,6 +124,10 @@ class Sections:
 
     def _error_sections(self, protocol: str) -> Iterator[Section]:
         tally = self.tally
+        rows = tally.of("errors", protocol=protocol, status="ok")
+        if not rows:  # none went well
+            return
+        sizes = [row["n"] for row in rows]
         sets = [name for name in tally.sets if tally.of("errors", set=name, protocol=protocol, status="ok")]
         how = {
             "honest": "C and width by cross-validation of a supervised SVM on the labelled rows only, once for a set "
@@ -132,8 +136,6 @@ class Sections:
             "chosen with tsg, once for a set and trial, for all solvers; those as printed had a choice of their own, "
             "and of the step.",
         }[protocol]
-        rows = tally.of("errors", protocol=protocol, status="ok")
-        sizes = [row["n"] for row in rows]
         text = (
             f"{how} In each trial 200 labels are drawn, one fifth of the other rows is trained on, and the others are "
             f"tested on. Here {_range(sizes)} rows were trained on, and up to "

@@ -32,6 +32,8 @@ _RIDGE = 1e-10  # of the kernel's diagonal, added to it: a row and its copy can 
 _FLAT = 1e-13  # a slope of f that is nothing but rounding
 _DRIFT = 1e-6  # of f that rounding may have brought about
 _CLOSE = 1e-9  # how far off f or a coefficient may be and still count as there
+_ROOM = 64  # rows on the margin for which there is room at first
+_PATIENCE = 1000, 20  # events, and events a row, after which there is no end to it
 
 
 class Point(NamedTuple):
@@ -79,7 +81,7 @@ class Path:
         start = point.a.copy(), point.side.copy(), point.place.copy(), f
         self._rows = _Rows(label, share, mean, np.zeros(n), *start, *(np.zeros(n) for _ in range(4)))
         self._constants = np.array([point.lift, point.intercept])
-        self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((64, 64)))
+        self._margin = _Margin(np.empty(n, np.intp), np.zeros(2, np.intp), np.empty((_ROOM, _ROOM)))
         self.resize(np.arange(n), cap)
         self._begin(np.flatnonzero(self._rows.place == MARGIN))
 
@@ -89,7 +91,7 @@ class Path:
 
     def settle(self) -> bool:
         """Goes on until every row is where it belongs. False if there is no end to it, through rounding."""
-        most = self.n_events + 1000 + 20 * len(self._rows.a)
+        most = self.n_events + _PATIENCE[0] + _PATIENCE[1] * len(self._rows.a)
         while not _settle(self._gram, self._rows, self._margin, self._fixed, self._constants, most):
             if self.n_events >= most:
                 return False

@@ -323,7 +323,7 @@ def _steps(K, a, f, diagonal, z, lower, knee, upper, tol, most):
     for step in range(most + 1):
         highest, lowest, chunk = _follow(f, K[i], K[j], moved, up, down)
         if highest - lowest < tol or step == most:
-            return step
+            break
         i = chunk
         while up[i] - f[i] != highest:
             i += 1
@@ -338,7 +338,7 @@ def _steps(K, a, f, diagonal, z, lower, knee, upper, tol, most):
         a[j] = end_j if moved >= room_j else a[j] - moved
         up[i], down[i] = _slope(a[i], z[i], lower[i], knee[i], upper[i])
         up[j], down[j] = _slope(a[j], z[j], lower[j], knee[j], upper[j])
-    return most
+    return step
 
 
 @_compiled

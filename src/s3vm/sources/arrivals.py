@@ -62,10 +62,6 @@ class Arrivals:
         self._kept, self._dtype, self._new, self._n_rows = Reservoir(size), np.dtype(dtype), None, 0
 
     @property
-    def dtype(self) -> Any:
-        return self._dtype
-
-    @property
     def n_rows(self) -> int:
         return self._n_rows
 

@@ -403,9 +403,6 @@ class _Ahead:
         self._over: tuple[str, Any] | None = None
         thread.start()
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
     def __next__(self) -> Any:
         what, item = self._over or self._ready.get()
         if what == "item":
@@ -455,8 +452,6 @@ def _windows(
     n_rows, share = _total(chunks), window_rows // min(_LANES, len(chunks))
     position = epoch = window = 0
     if n_rows < ENDLESS:
-        if n_rows == 0:
-            raise ValueError("a stream without a single row")
         epoch, within = divmod(start, n_rows)
         ends = np.cumsum(_window_sizes(_lanes(chunks, seed, epoch), share))
         window = int(np.searchsorted(ends, within, side="right"))

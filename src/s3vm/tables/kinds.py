@@ -193,12 +193,12 @@ class Parquet(Named):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with self._open() as file:
-            try:
+        try:
+            with self._file() as file:
                 names, types = file.schema_arrow.names, file.schema_arrow.types
                 self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-            except Exception as problem:
-                raise self._broken(problem) from None
+        except Exception as problem:
+            raise self._broken(problem) from None
         _different(path, names)
         self.types = dict(zip(names, types, strict=True))
 
@@ -232,10 +232,13 @@ class Parquet(Named):
 
     def _open(self) -> pq.ParquetFile:
         try:
-            # Pages are read as they are needed: a group of rows may be as large as the file.
-            return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE)
+            return self._file()
         except Exception as problem:
             raise self._broken(problem) from None
+
+    def _file(self) -> pq.ParquetFile:
+        # Pages are read as they are needed: a group of rows may be as large as the file.
+        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE)
 
     def _broken(self, problem: Exception) -> TableError:
         return TableError(f"{self.path} is not a parquet file, or damaged: {shortened(problem)}")
@@ -389,7 +392,7 @@ def kind_of(path: str) -> type[Named] | type[Unnamed]:
     if _suffix(path) not in _KINDS:
         raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
     if not Path(path).is_file():
-        raise TableError(f"{path} is a folder")
+        raise TableError(f"{path} is neither a file nor a folder: copy what it gives into a file")
     return _KINDS[_suffix(path)]
 
 
