@@ -59,8 +59,9 @@ for (row, column), score in np.ndenumerate(scores):
 # Without a search
 # ----------------
 #
-# `S3VMClassifierCV` chooses C and the kernel's width by itself, with the supervised SVM, which takes a fraction of the
-# time; of cells that labels cannot tell apart it takes a usual one. Then it decides about the unlabelled rows.
+# `S3VMClassifierCV` chooses C and the kernel's width by itself, most of it with the supervised SVM, which takes a
+# fraction of the time; of cells that labels cannot tell apart it takes a usual one. Half and twice that width are tried
+# with unlabelled rows in place. Then it decides about the unlabelled rows.
 
 quick = make_pipeline(StandardScaler(), S3VMClassifierCV(random_state=0)).fit(X, some)
 print(quick[-1].C_, quick[-1].kernel_)
