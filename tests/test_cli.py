@@ -314,11 +314,11 @@ class Interrupted(TSG):
 def test_ctrl_c_keeps_the_model(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(SOLVERS, "tsg", Interrupted)
     model = tmp_path / "m.s3vm"
-    result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, code=130)
+    result = run("fit", folder / "mails.csv", "-t", "label", "--C", 10, "--gamma", 1, "-o", model, code=130)
     assert "interrupted after 3 of 400 iterations; the model so far is kept" in result.stderr
     assert s3vm.load(model)[-1].n_iter_ == 3
     assert len(run("predict", model, folder / "new.parquet").stdout.splitlines()) == 301
-    result = run("fit", folder / "mails.csv", "-t", "label", "-o", model, "--json", code=130)
+    result = run("fit", folder / "mails.csv", "-t", "label", "--C", 10, "--gamma", 1, "-o", model, "--json", code=130)
     assert json.loads(result.stdout)["interrupted"]
 
 

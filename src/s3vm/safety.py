@@ -9,7 +9,7 @@ from s3vm._numbers import number
 from s3vm._typing import Array
 from s3vm.models import winners
 
-__all__ = ["FEW_LABELS", "Safety", "brier_losses", "choose"]
+__all__ = ["FEW_LABELS", "Safety", "brier_losses", "choose", "needed", "standard_errors"]
 
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
 _UNCERTAIN = 30  # labelled rows below which the choice is not to be trusted much
@@ -76,11 +76,8 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
     for weight, all_scores in held_out.items():
         losses = brier_losses(codes, all_scores[known])
-        difference = losses - base
-        z = difference.mean() / (difference.std(ddof=1) / np.sqrt(n_labelled) + 1e-12)
-        scores[weight] = _measures(codes, all_scores[known], losses) | {"z": float(z)}
-    needed = next(z for least, z in _NEEDED if n_labelled >= least)
-    good = [weight for weight in held_out if scores[weight]["z"] <= needed]
+        scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
+    good = [weight for weight in held_out if scores[weight]["z"] <= needed(n_labelled)]
     chosen = max(good, default=0.0)
     before, after = scores[0.0], scores[chosen]
     if chosen:
@@ -94,6 +91,16 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     if uncertain:
         sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
     return Safety(chosen, scores, n_labelled, uncertain, sentence)
+
+
+def needed(n_labelled: int) -> float:
+    """By how many standard errors the Brier loss of so many rows must fall, as a negative number."""
+    return next(z for least, z in _NEEDED if n_labelled >= least)
+
+
+def standard_errors(difference: Array) -> float:
+    """The mean of differences, row by row, over its standard error."""
+    return float(difference.mean() / (difference.std(ddof=1) / np.sqrt(len(difference)) + 1e-12))
 
 
 def brier_losses(codes: Array, scores: Array) -> Array:

@@ -16,8 +16,8 @@ from s3vm.folds import stratified_folds
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model_selection import USUAL_C, USUAL_FACTOR
-from s3vm.models import winners
-from s3vm.safety import FEW_LABELS, brier_losses
+from s3vm.models import Model, winners
+from s3vm.safety import FEW_LABELS, Safety, brier_losses, needed, standard_errors
 from s3vm.seen import Seen
 from s3vm.solvers import TSG, Solver, solver
 from s3vm.solvers.supervised import labelled_gram, supervised
@@ -29,6 +29,7 @@ __all__ = ["S3VMClassifierCV", "tune"]
 _FEW_LABELS_C = 30.0
 _MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT, _BESIDE = 2_000, 1.5  # unlabelled rows by which a width is chosen, and how many octaves away it may be
+_SURELY = -1.5  # standard errors of the Brier loss by which another width must be better, if the first is good
 _MOST_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 
 
@@ -38,8 +39,9 @@ class S3VMClassifierCV(S3VMClassifier):
     The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
     Brier score on held-out rows (see `tune`). Clusters often have another width than the border between classes: with
     TSG and ``unlabeled_weight="auto"``, the widths beside it on the grid are tried with a sample of 2,000 unlabelled
-    rows in place, and the one of the lowest Brier score on held-out labelled rows is taken, if unlabelled rows help
-    there. Their weight is then chosen as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to
+    rows in place. One at which they help is taken if its Brier score on held-out labelled rows is clearly lower: by 1.5
+    standard errors, row by row, or by half of one where unlabelled rows do not help at the first width. Their weight is
+    then chosen as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to
     choose by: C is 30 and the width is `gamma`, unless `Cs` or `factors` has a single entry.
 
     Parameters
@@ -64,8 +66,8 @@ class S3VMClassifierCV(S3VMClassifier):
     cv_gammas_ : array of shape (len(factors),) or None
         The widths of its columns.
     cv_briers_ : dict of width to float, or None
-        The Brier score on held-out rows with unlabelled ones in place: of the width that the SVM would have, first, and
-        of those beside it at which unlabelled rows help. None if they were not tried.
+        The Brier score on held-out rows with unlabelled ones in place, where they help: of the width that the SVM would
+        have, first, and of those beside it. None if they were not tried.
     """
 
     cv_errors_: Array | None
@@ -147,37 +149,49 @@ class S3VMClassifierCV(S3VMClassifier):
         steps = np.abs(np.log2(self.cv_gammas_ / chosen.width))
         there = self.cv_errors_[list(self.Cs).index(C)] < 1
         beside = self.cv_gammas_[there & (steps > 0) & (steps < _BESIDE)]
-        self.cv_briers_ = self._briers(C, chosen, beside, labelled, source.sample(seed, _PILOT), seed)
-        best = min(zip(self.cv_briers_.values(), self.cv_briers_, strict=True))[1]
-        return C, replace(chosen, gamma=best)
+        return C, self._in_place(C, chosen, beside, labelled, source.sample(seed, _PILOT), seed)
 
-    def _briers(
-        self, C: float, kernel: Kernel, others: Array, labelled: Seen, sample: Rows, seed: int
-    ) -> dict[float, float]:
-        """The Brier score of held-out rows, with a sample of the unlabelled ones in place, for the kernel's width and
-        for those of the `others` at which unlabelled rows help."""
-        briers: dict[float, float] = {}
+    def _in_place(self, C: float, kernel: Kernel, others: Array, labelled: Seen, sample: Rows, seed: int) -> Kernel:
+        """The kernel, or the same with one of the `other` widths, if that is better with unlabelled rows in place."""
         same = ("loss", "labeled_loss", "class_prior", "class_weight", "unlabeled", "backend", "dtype", "cache_bytes")
-        settings = {name: getattr(self, name) for name in (*same, "n_jobs")}
-        widths = [kernel.width, *map(float, others)]
+        settings: dict[str, Any] = {name: getattr(self, name) for name in (*same, "n_jobs")}
+        widths, pilots = [kernel.width, *map(float, others)], []
         line = Line(not callable(self.verbose) and self.verbose > 0, of="widths")
-        for done, width in enumerate(widths, start=1):
-            pilot = S3VMClassifier(
+        for width in widths:
+            pilot = _Pilot(
                 self.solver, kernel=replace(kernel, gamma=width), C=C, probability=False, random_state=seed, **settings
             )
             with warnings.catch_warnings(action="ignore"):
                 warnings.simplefilter("error", Interrupted)
                 try:
-                    pilot.fit(*labelled, unlabeled=sample)
+                    pilots.append(pilot.fit(*labelled, unlabeled=sample))
                 except Interrupted:  # there is nothing to keep yet
                     raise KeyboardInterrupt from None
-            safety = pilot.safety_
-            assert safety is not None
-            if safety.weight > 0 or not briers:
-                briers[width] = safety.scores[safety.weight]["brier"]
-            line.show(done, len(widths), {})
+            line.show(len(pilots), len(widths), {})
         line.close()
-        return briers
+        first = pilots[0]
+        self.cv_briers_ = {width: float(pilot.losses.mean()) for width, pilot in zip(widths, pilots, strict=True)}
+        needs = needed(len(first.losses)) if first.weight == 0 else _SURELY
+        better = [
+            width
+            for width, pilot in zip(widths, pilots, strict=True)
+            if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= needs
+        ]
+        best = min(better, key=self.cv_briers_.__getitem__, default=kernel.width)
+        return replace(kernel, gamma=best)
+
+
+class _Pilot(S3VMClassifier):
+    """A classifier that remembers its Brier losses of held-out rows."""
+
+    losses: Array
+    weight: float
+
+    def _choice(self, *args: Any) -> tuple[Model, Array, Safety | None]:
+        model, held_out, safety = super()._choice(*args)
+        codes, known = args[4], np.isfinite(held_out).all(axis=1)
+        self.losses, self.weight = brier_losses(codes[known], held_out[known]), safety.weight if safety else 0.0
+        return model, held_out, safety
 
 
 def tune(
