@@ -1,10 +1,12 @@
 """Test error of s3vm beside a tuned SVM and other ways of using unlabelled rows, on many sets and splits.
 
     S3VM_DATA=folder python benchmarks/quality.py run results.jsonl [--labels 100|10] [--splits 0 1 2 3 4] [--sets ...]
-    python benchmarks/quality.py report results.jsonl [--picture quality.png]
+                                                                    [--methods svc cv ...]
+    python benchmarks/quality.py report benchmarks/results/quality.jsonl [--picture quality.png]
     S3VM_DATA=folder python benchmarks/quality.py anchors [--sets g241c digit1 usps text]
 
-`run` appends a line a set and split, and goes on where it stopped. The folder has the .npz files of the sets (X, y; the
+`run` keeps a line for each set and split, and goes on where it stopped; with `--methods`, only these (and svc, on which
+others stand) are run, again where they were run before. The folder has the .npz files of the sets (X, y; the
 SSL-book sets with their official splits). SSL-book sets have 100 (or 10) labelled rows, as they are (text: 300 singular
 vectors), and are tested on all others, which are the unlabelled ones. The others have 200 labelled rows, up to 6,000
 unlabelled ones (images: 3,000) and up to 4,000 to test on; tables are standardised and clipped to 10 standard
