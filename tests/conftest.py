@@ -1,9 +1,12 @@
 """Settings that have to be made before anything is imported."""
 
 import os
+import signal
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore Ctrl-C
 
 if not Path("/dev/nvidiactl").exists():  # without a GPU, Triton's kernels can only be interpreted
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -11,18 +11,20 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import s3vm
 from effort import LONG, cases
-from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier
+from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier, S3VMClassifierCV
 from s3vm._blas import _OneThread, one_blas_thread
 from s3vm._compiled import compiled
 from s3vm.export import compress
@@ -118,6 +120,19 @@ def stream():
 def read(source, seed, steps=range(150)):
     """Batches of a source, one after the other, and a sample on the way."""
     return [source.batches(seed, Stream.UNLABELLED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
+
+
+def test_searches_in_threads_leave_warnings_alone():
+    """Filters for warnings belong to the whole process: whoever changes them in a thread may leave them changed."""
+    some = np.where(np.arange(160) < 60, Y, -1)
+    before = list(warnings.filters)
+    make = S3VMClassifierCV(SMALL["tsg"], Cs=(1, 10), factors=(0.5, 1, 2), random_state=0)
+    with ThreadPoolExecutor(3) as pool:
+        found = [job.result() for job in [pool.submit(clone(make).fit, X, some) for _ in range(6)]]
+    assert warnings.filters == before
+    for clf in found[1:]:
+        assert clf.cv_briers_ == found[0].cv_briers_
+        assert_same(answers(clf), answers(found[0]))
 
 
 def test_threads_read_one_source():

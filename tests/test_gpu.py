@@ -254,7 +254,9 @@ def test_too_little_memory_is_said_before(monkeypatch):
     many = replace(TSG(), span="features", max_features=10**6)
     check_memory(many, problem, Gpu(FLOAT32, cache_bytes=1 << 50))  # more than is needed is not taken
     needed = many.memory(problem, Gpu(FLOAT32, cache_bytes=0))
-    assert many.memory(problem, Gpu(FLOAT32, cache_bytes=1 << 50)) < needed + 4 * 10**6 * (problem.n_dims + 1)
+    assert many.memory(problem, Gpu(FLOAT32, cache_bytes=1 << 50)) < needed + 2 * 10**6 * (
+        4 * (problem.n_dims + 1) + 64
+    )
     for there, advice in ((needed + 1000, r"smaller cache_bytes, or backend=.cpu."), (1000, "fewer rows, or backend")):
         monkeypatch.setattr(Gpu, "memory", lambda self, there=there: there)
         with pytest.raises(MemoryError, match=advice):

@@ -9,11 +9,12 @@ from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
+from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load, tuning
 from s3vm.folds import stratified_folds
+from s3vm.kernels import Polynomial
 from s3vm.models import winners
 from s3vm.safety import brier_losses, choose
-from s3vm.training import Interrupted
+from s3vm.training import OutOfTime
 from s3vm.tuning import tune
 
 
@@ -225,8 +226,53 @@ def test_another_width_must_be_clearly_better(ring, monkeypatch):
 
 @pytest.mark.parametrize("settings", [{"unlabeled_weight": 1.0}, {"solver": "cccp"}, {"factors": [1.0]}])
 def test_where_there_is_no_other_width_to_try(ring, settings):
-    clf = S3VMClassifierCV(random_state=0, **settings).fit(*ring)
-    assert clf.cv_briers_ is None or list(clf.cv_briers_) == [clf.kernel_.width]
+    assert S3VMClassifierCV(random_state=0, **settings).fit(*ring).cv_briers_ is None
+
+
+def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
+    """Whatever width the pilots took: the sentence and the model speak of the same SVM."""
+    monkeypatch.setattr("s3vm.tuning.needed", lambda n: 1e9)
+    monkeypatch.setattr("s3vm.tuning._SURELY", 1e9)
+    monkeypatch.setattr(S3VMClassifierCV, "_choice", never(S3VMClassifierCV._choice))
+    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
+    assert min(clf.cv_briers_.values()) < clf.cv_briers_[svm.kernel_.width], "another width was taken"
+    assert clf.safety_.weight == 0
+    assert clf.kernel_ == svm.kernel_
+    np.testing.assert_allclose(clf.decision_function(ring[0]), svm.decision_function(ring[0]), atol=1e-9)
+
+
+def never(choice):
+    """The choice, made by someone who never takes unlabelled rows."""
+
+    def made(self, *args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("s3vm.safety._NEEDED", ((0, -1e9),))
+            return choice(self, *args)
+
+    return made
+
+
+def test_pilots_see_the_weights_of_the_fit(ring, monkeypatch, tmp_path):
+    """Rows that are given several times are one row of a larger weight, which must not change the classes' weights."""
+    given = []
+    run = tuning._Pilot.run
+    monkeypatch.setattr(tuning._Pilot, "run", lambda self, *rest: given.append(self.class_weight) or run(self, *rest))
+    X, some = ring
+    twice = np.r_[np.flatnonzero(some == 1).repeat(3), np.arange(len(X))]
+    clf = S3VMClassifierCV(class_weight="balanced", Cs=[1, 10], random_state=0).fit(X[twice], some[twice])
+    share = np.mean(some[twice][some[twice] >= 0])
+    for weights in given:
+        assert weights == pytest.approx({0: 0.5 / (1 - share), 1: 0.5 / share})
+    clf.save(tmp_path / "a.s3vm")
+    assert load(tmp_path / "a.s3vm").cv_briers_ == clf.cv_briers_
+
+
+def test_pilots_are_short(ring):
+    clf = S3VMClassifierCV(TSG(max_iter=10**6), Cs=[1, 10], max_seconds=1e-3, random_state=0)
+    with pytest.warns(OutOfTime):
+        clf.fit(*ring)
+    assert list(clf.cv_briers_) == [clf.kernel_.width], "the time was up after one"
 
 
 def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
@@ -239,14 +285,28 @@ def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
     assert not slow[row, np.argmin(np.abs(clf.cv_gammas_ - clf.kernel_.width))]
 
 
-def test_ctrl_c_while_widths_are_tried(ring, monkeypatch, capsys):
-    def interrupted(self, *args, **kwargs):
-        warnings.warn("interrupted", Interrupted, stacklevel=2)
+def test_cells_that_are_not_finite_are_avoided():
+    X, y = make_moons(120, random_state=0)
+    kernel = Polynomial(degree=12, gamma=1.0)
+    clf = S3VMClassifierCV(kernel=kernel, factors=[0.1, 1.0, 1e40], Cs=[1.0], unlabeled_weight=0.0, random_state=0)
+    clf.fit(5 * X, np.where(np.arange(120) < 60, y, -1))
+    assert clf.cv_errors_[0, 2] == 1
+    assert clf.cv_errors_[0, :2].max() < 0.5
 
-    clf = S3VMClassifierCV(random_state=0, verbose=1)
-    clf.fit(*ring)
-    assert "widths in" in capsys.readouterr().err
-    monkeypatch.setattr(S3VMClassifier, "fit", interrupted)
-    seen, source = clf._given(*ring, None, None, reset=True)
+
+class Stopped(TSG):
+    """Ctrl-C after three iterations."""
+
+    def run(self, problem, backend, state=None):
+        for now in super().run(problem, backend, state):
+            yield now
+            if now.iteration == 3:
+                raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_widths_are_tried(ring, capsys):
     with pytest.raises(KeyboardInterrupt):
-        clf._learn(seen, None, source=source)
+        S3VMClassifierCV(Stopped(), Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
+    assert capsys.readouterr().err.endswith("\n"), "the line is closed"
+    S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
+    assert "widths in" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 import s3vm
 from s3vm import CCCP, FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends, checkpoints, container
 from s3vm.checkpoints import Checkpoint
+from s3vm.philox import Stream
 from s3vm.sources import ArraySource
 from s3vm.sources.files import FileSource
 from s3vm.sources.streams import BatchSource
@@ -448,3 +449,15 @@ def test_histories_that_tell_different_things_are_joined():
     assert both["iteration"].tolist() == [0, 1, 2, 3, 4]
     assert np.isnan(both["a"]).tolist() == [False, False, True, True, True]
     assert np.isnan(both["b"]).tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("n_rows", [None, 400, 40_000])
+def test_a_sample_of_what_can_be_read_once_is_still_there_to_be_trained_on(n_rows):
+    """Whether it is known how many rows there are, fewer than a sample or more."""
+    n = n_rows or 3_000
+    batches = (np.full((100, 2), float(k)) for k in range(n // 100))
+    source = BatchSource(batches, n_rows=n_rows)
+    sample = source.sample(0, 500)
+    assert sample.shape == (min(n, 500), 2)
+    rows = source.batches(0, Stream.UNLABELLED, range(n // 100), 100)
+    assert sorted(rows[:, 0]) == sorted(np.repeat(np.arange(n // 100), 100))

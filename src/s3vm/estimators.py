@@ -371,9 +371,10 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             seed = _seed(self.random_state) if stored is None else stored
             resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed, source)
             few = Seen(rows, classes[codes], weight_l)
-            C, fitted_kernel = self._cost_and_kernel(resolved, few, weight_l * factor[codes], source, seed)
+            C, fitted_kernel, alone = self._cost_and_kernel(resolved, few, weight_l * factor[codes], source, seed)
         else:
             seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
+            alone = fitted_kernel
         of_labelled, of_unlabelled = chosen.losses
         weights = self._weights(len(codes), source.n_rows if source is not None else 0, lasting=arrivals is not None)
         if self.unlabeled_weight == "auto" and source is not None:
@@ -404,11 +405,11 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-        chosen_model, held_out, safety = self._choice(model, problem, weights, left_out, codes, engine)
+        chosen_model, held_out, safety = self._choice(model, problem, alone, weights, left_out, codes, engine)
         if before is not None:
             history = thinned(joined(self.history_, history))
         learnt = {"classes_": classes, "history_": history, "n_iter_": state.iteration, "C_": C}
-        learnt |= {"kernel_": fitted_kernel, "safety_": safety, "model_": chosen_model}
+        learnt |= {"kernel_": chosen_model.kernel, "safety_": safety, "model_": chosen_model}
         if self.probability:
             known = np.isfinite(held_out).all(axis=1)
             fair = held_out if known.any() else chosen_model.decision(rows, engine)
@@ -430,23 +431,35 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         return self
 
     def _choice(
-        self, model: Model, problem: Problem, weights: list[float], left_out: Array, codes: Array, engine: Any
+        self,
+        model: Model,
+        problem: Problem,
+        alone: Kernel,
+        weights: list[float],
+        left_out: Array,
+        codes: Array,
+        engine: Any,
     ) -> tuple[Model, Array, Safety | None]:
-        """The model of the weight that is taken, its scores of labelled rows that were left out, and the reasons."""
+        """The model of the weight that is taken, its scores of labelled rows that were left out, and the reasons.
+
+        `alone` is the kernel of the supervised solution that it is compared with.
+        """
         n_outputs, n_groups = problem.n_models, left_out.shape[1]
         scores = model.decision(problem.labelled, engine).reshape(len(codes), len(weights), n_groups, n_outputs)
         held_out = {weight: scores_held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
         if self.unlabeled_weight != "auto" or problem.unlabelled is None:
             return model.columns(slice(0, n_outputs)), held_out[weights[0]], None
-        gram = labelled_gram(problem.kernel, problem.labelled)
+        gram = labelled_gram(alone, problem.labelled)
         first = slice(0, n_groups * n_outputs)
         dual, intercept = supervised(gram, problem.targets[:, first], problem.costs[:, first])
         base = scores_held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)
         safety = choose(codes, base, held_out)
         if safety.weight == 0:
             nothing = np.empty((0, 1, dual.shape[1]), engine.dtype)
-            alone = replace(model, coefficients=nothing, intercept=intercept, centres=problem.labelled, weights=dual)
-            return alone.columns(slice(0, n_outputs)), base, safety
+            svm = replace(
+                model, kernel=alone, coefficients=nothing, intercept=intercept, centres=problem.labelled, weights=dual
+            )
+            return svm.columns(slice(0, n_outputs)), base, safety
         start = weights.index(safety.weight) * n_groups * n_outputs
         return model.columns(slice(start, start + n_outputs)), held_out[safety.weight], safety
 
@@ -467,9 +480,9 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
 
     def _cost_and_kernel(
         self, resolved: Kernel, labelled: Seen, cost: Array, source: Source | None, seed: int
-    ) -> tuple[float, Kernel]:
-        """The cost of a labelled row of weight 1, and the kernel."""
-        return positive("C", self.C), resolved
+    ) -> tuple[float, Kernel, Kernel]:
+        """The cost of a labelled row of weight 1, the kernel, and that of an SVM of the labelled rows alone."""
+        return positive("C", self.C), resolved, resolved
 
     def _weights(self, n_labelled: int, n_unlabelled: int, lasting: bool = False) -> list[float]:
         """The weights of the unlabelled rows that are tried; the history speaks of the first.

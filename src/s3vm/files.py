@@ -154,6 +154,8 @@ def _described(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
             tensors["centres"] = model.centres
     if getattr(clf, "cv_errors_", None) is not None:
         tensors |= {"cv_errors": clf.cv_errors_, "cv_gammas": clf.cv_gammas_}
+    if getattr(clf, "cv_briers_", None) is not None:
+        tensors["cv_briers"] = np.array(list(clf.cv_briers_.items()))
     if scaler is not None:
         tensors |= _names("scaler.feature_names", scaler)
         known = {name: getattr(scaler, f"{name}_") for name in ("mean", "var", "scale")}
@@ -210,6 +212,7 @@ def _parts(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
     if name == "S3VMClassifierCV":
         clf.cv_errors_ = contents.tensor("cv_errors", None, None) if contents.has("cv_errors") else None
         clf.cv_gammas_ = contents.tensor("cv_gammas", None) if contents.has("cv_gammas") else None
+        clf.cv_briers_ = dict(contents.tensor("cv_briers", None, 2).tolist()) if contents.has("cv_briers") else None
     scaler = None if header["scaler"] is None else _scaler(contents, clf.n_features_in_)
     steps = tuple(contents.entry("steps", list))
     if len(set(steps)) != (0 if scaler is None else 2) or not all(isinstance(step, str) for step in steps):

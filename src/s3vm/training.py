@@ -85,6 +85,8 @@ class Rules:
     resume: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the classifier in words, for a checkpoint to say which of them differs."""
+    keeps: bool = True
+    """Whether Ctrl-C leaves the model so far, or ends what this run is a part of."""
 
     def __post_init__(self) -> None:
         if self.max_seconds is not None and not 0 < number(self.max_seconds) < np.inf:
@@ -151,7 +153,7 @@ def train(
                         kept("the time is up", OutOfTime)
                     break
     except KeyboardInterrupt:
-        if not log or state is None:
+        if not log or state is None or not rules.keeps:
             raise
         kept("interrupted", Interrupted)
     except ExhaustedError:

@@ -1,12 +1,11 @@
 """C and the kernel's width, by cross-validation on the labelled rows: first of the supervised SVM, then of ours."""
 
-import warnings
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from s3vm._numbers import is_whole, positive
 from s3vm._typing import Array, Rows
@@ -17,18 +16,20 @@ from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model_selection import USUAL_C, USUAL_FACTOR
 from s3vm.models import Model, winners
+from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, brier_losses, needed, standard_errors
 from s3vm.seen import Seen
 from s3vm.solvers import TSG, Solver, solver
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import in_steps, labelled_gram
 from s3vm.sources import Source
-from s3vm.training import EarlyStopping, Interrupted, Line, Progress
+from s3vm.training import EarlyStopping, Line, Progress, Rules
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
 _MORE_ERRORS, _NOISE = 2, 0.5
-_PILOT, _BESIDE = 2_000, 1.5  # unlabelled rows by which a width is chosen, and how many octaves away it may be
+_PILOT, _PILOT_STEPS = 2_000, 400  # unlabelled rows by which a width is chosen, and iterations
+_BESIDE = 1.5  # how many octaves away it may be
 _SURELY = -1.5  # standard errors of the Brier loss by which another width must be better, if the first is good
 _MOST_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 
@@ -40,9 +41,13 @@ class S3VMClassifierCV(S3VMClassifier):
     Brier score on held-out rows (see `tune`). Clusters often have another width than the border between classes: with
     TSG and ``unlabeled_weight="auto"``, the widths beside it on the grid are tried with a sample of 2,000 unlabelled
     rows in place. One at which they help is taken if its Brier score on held-out labelled rows is clearly lower: by 1.5
-    standard errors, row by row, or by half of one where unlabelled rows do not help at the first width. Their weight is
-    then chosen as `S3VMClassifier` does. With fewer than 40 labelled rows there is nothing to
-    choose by: C is 30 and the width is `gamma`, unless `Cs` or `factors` has a single entry.
+    standard errors, row by row; where unlabelled rows do not help at the first width, by half of one (a whole one with
+    fewer than 100 labelled rows). Their weight is then chosen as `S3VMClassifier` does; if it is 0, the model is the
+    SVM at its own width. All this takes about as long as three fits of 2,000 rows; when `max_seconds` are
+    over, no other width is tried.
+
+    With fewer than 40 labelled rows there is nothing to choose by: C is 30 and the width is `gamma`, unless `Cs` or
+    `factors` has a single entry.
 
     Parameters
     ----------
@@ -66,8 +71,8 @@ class S3VMClassifierCV(S3VMClassifier):
     cv_gammas_ : array of shape (len(factors),) or None
         The widths of its columns.
     cv_briers_ : dict of width to float, or None
-        The Brier score on held-out rows with unlabelled ones in place, where they help: of the width that the SVM would
-        have, first, and of those beside it. None if they were not tried.
+        The Brier score on held-out rows of the width that the SVM would have, first, and of those beside it: with
+        unlabelled rows in place if they help there, else without. None if others were not tried.
     """
 
     cv_errors_: Array | None
@@ -125,7 +130,7 @@ class S3VMClassifierCV(S3VMClassifier):
 
     def _cost_and_kernel(
         self, resolved: Kernel, labelled: Seen, cost: Array, source: Source | None, seed: int
-    ) -> tuple[float, Kernel]:
+    ) -> tuple[float, Kernel, Kernel]:
         for name in ("Cs", "factors"):
             values = getattr(self, name)
             if not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
@@ -134,47 +139,63 @@ class S3VMClassifierCV(S3VMClassifier):
                 positive(name, value)
         if not is_whole(self.n_folds, 2):
             raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
+        Cs, factors = ([float(value) for value in values] for values in (self.Cs, self.factors))
         codes = np.unique(labelled.y, return_inverse=True)[1]
         folds = stratified_folds(codes, self.n_folds, seed, draw=1)
         self.cv_errors_ = self.cv_gammas_ = self.cv_briers_ = None
         if len(codes) < FEW_LABELS or folds.max() == 0:
-            C = self.Cs[0] if len(self.Cs) == 1 else _FEW_LABELS_C
-            factor = self.factors[0] if len(self.factors) == 1 else 1.0
-            return float(C), replace(resolved, gamma=factor * resolved.width)
+            C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
+            usual = replace(resolved, gamma=factor * resolved.width)
+            return C, usual, usual
         targets = one_against_rest(codes)
-        C, chosen, self.cv_errors_ = tune(resolved, labelled.X, targets, codes, cost, folds, self.Cs, self.factors)
-        self.cv_gammas_ = resolved.width * np.array(self.factors, dtype=float)
-        if source is None or self.unlabeled_weight != "auto" or not isinstance(solver(self.solver), TSG):
-            return C, chosen
+        C, chosen, self.cv_errors_ = tune(resolved, labelled.X, targets, codes, cost, folds, Cs, factors)
+        self.cv_gammas_ = resolved.width * np.array(factors)
         steps = np.abs(np.log2(self.cv_gammas_ / chosen.width))
-        there = self.cv_errors_[list(self.Cs).index(C)] < 1
-        beside = self.cv_gammas_[there & (steps > 0) & (steps < _BESIDE)]
-        return C, self._in_place(C, chosen, beside, labelled, source.sample(seed, _PILOT), seed)
+        beside = self.cv_gammas_[(self.cv_errors_[Cs.index(C)] < 1) & (steps > 0) & (steps < _BESIDE)]
+        is_tsg = isinstance(solver(self.solver), TSG)
+        if source is None or self.unlabeled_weight != "auto" or not is_tsg or not len(beside):
+            return C, chosen, chosen
+        return C, self._in_place(C, chosen, beside, labelled, cost, source.sample(seed, _PILOT), seed), chosen
 
-    def _in_place(self, C: float, kernel: Kernel, others: Array, labelled: Seen, sample: Rows, seed: int) -> Kernel:
+    def _in_place(
+        self, C: float, kernel: Kernel, others: Array, labelled: Seen, cost: Array, sample: Rows, seed: int
+    ) -> Kernel:
         """The kernel, or the same with one of the `other` widths, if that is better with unlabelled rows in place."""
-        same = ("loss", "labeled_loss", "class_prior", "class_weight", "unlabeled", "backend", "dtype", "cache_bytes")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in (*same, "n_jobs")}
-        widths, pilots = [kernel.width, *map(float, others)], []
+        found = solver(self.solver)
+        assert isinstance(found, TSG)
+        most = found.max_iter if isinstance(found.max_iter, str) else min(found.max_iter, _PILOT_STEPS)
+        same = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in same}
+        settings["class_weight"] = dict(zip(labelled.y.tolist(), (cost / labelled.weight).tolist(), strict=True))
         line = Line(not callable(self.verbose) and self.verbose > 0, of="widths")
-        for width in widths:
-            pilot = _Pilot(
-                self.solver, kernel=replace(kernel, gamma=width), C=C, probability=False, random_state=seed, **settings
-            )
-            with warnings.catch_warnings(action="ignore"):
-                warnings.simplefilter("error", Interrupted)
+        pilots: dict[float, _Pilot] = {}
+        start = time.monotonic()
+        try:
+            for width in (kernel.width, *map(float, others)):
+                pilot = _Pilot(
+                    replace(found, max_iter=most, passes=None),
+                    kernel=replace(kernel, gamma=width),
+                    C=C,
+                    probability=False,
+                    random_state=seed,
+                    **settings,
+                )
                 try:
-                    pilots.append(pilot.fit(*labelled, unlabeled=sample))
-                except Interrupted:  # there is nothing to keep yet
-                    raise KeyboardInterrupt from None
-            line.show(len(pilots), len(widths), {})
-        line.close()
-        first = pilots[0]
-        self.cv_briers_ = {width: float(pilot.losses.mean()) for width, pilot in zip(widths, pilots, strict=True)}
+                    pilots[width] = pilot.run(labelled, sample)
+                except (ValueError, MemoryError):
+                    if not pilots:
+                        raise
+                line.show(len(pilots), 1 + len(others), {})
+                if self.max_seconds is not None and time.monotonic() - start > self.max_seconds:
+                    break
+        finally:
+            line.close()
+        first = pilots[kernel.width]
+        self.cv_briers_ = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
         needs = needed(len(first.losses)) if first.weight == 0 else _SURELY
         better = [
             width
-            for width, pilot in zip(widths, pilots, strict=True)
+            for width, pilot in pilots.items()
             if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= needs
         ]
         best = min(better, key=self.cv_briers_.__getitem__, default=kernel.width)
@@ -182,16 +203,33 @@ class S3VMClassifierCV(S3VMClassifier):
 
 
 class _Pilot(S3VMClassifier):
-    """A classifier that remembers its Brier losses of held-out rows."""
+    """A short run: what it learns is how well rows are predicted that were left out."""
 
-    losses: Array
-    weight: float
+    losses: Array  # of Brier, of the labelled rows
+    weight: float  # of the unlabelled ones
 
-    def _choice(self, *args: Any) -> tuple[Model, Array, Safety | None]:
-        model, held_out, safety = super()._choice(*args)
-        codes, known = args[4], np.isfinite(held_out).all(axis=1)
+    def run(self, labelled: Seen, sample: Rows) -> "_Pilot":
+        seen, source = self._given(*labelled, sample, reset=True)
+        self._learn(seen, None, source=source, rules=Rules(keeps=False))
+        return self
+
+    def _choice(
+        self,
+        model: Model,
+        problem: Problem,
+        alone: Kernel,
+        weights: list[float],
+        left_out: Array,
+        codes: Array,
+        engine: Any,
+    ) -> tuple[Model, Array, Safety | None]:
+        chosen, held_out, safety = super()._choice(model, problem, alone, weights, left_out, codes, engine)
+        known = np.isfinite(held_out).all(axis=1)
         self.losses, self.weight = brier_losses(codes[known], held_out[known]), safety.weight if safety else 0.0
-        return model, held_out, safety
+        return chosen, held_out, safety
+
+    def _warn_of_collapse(self, source: Source | None, codes: Array, weight: Array) -> None:
+        """It is not the model that anyone will have."""
 
 
 def tune(
@@ -224,14 +262,15 @@ def tune(
     wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
     for j, factor in enumerate(factors):
         gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
+        if not np.isfinite(gram).all():
+            wrong[:, j] = losses[:, j] = 1
+            continue
         for i, C in enumerate(Cs):
-            with warnings.catch_warnings(action="ignore"):
-                warnings.simplefilter("error", ConvergenceWarning)
-                try:
-                    dual, intercept = supervised(gram, np.tile(targets, n_folds), C * cost[:, None] * kept, _MOST_STEPS)
-                except ConvergenceWarning:  # a cell to be avoided
-                    wrong[i, j], losses[i, j] = 1, 1
-                    continue
+            costs = C * cost[:, None] * kept
+            dual, intercept, is_solved = in_steps(gram, np.tile(targets, n_folds), costs, _MOST_STEPS)
+            if not is_solved:
+                wrong[i, j] = losses[i, j] = 1
+                continue
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]
             wrong[i, j], losses[i, j] = winners(scores) != codes, brier_losses(codes, scores)
     share = cost / cost.sum()

@@ -1,12 +1,15 @@
 """The exact solution on the labelled rows alone: where a semi-supervised run starts, and what it is measured by."""
 
+import warnings
+
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["check_labelled", "labelled_gram", "supervised"]
+__all__ = ["check_labelled", "in_steps", "labelled_gram", "supervised"]
 
 _MOST_STEPS = 3_000_000
 
@@ -30,18 +33,38 @@ def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
     return kernel.gram(labelled, labelled).astype(np.float64)
 
 
-def supervised(gram: Array, targets: Array, costs: Array, most: int = _MOST_STEPS) -> tuple[Array, Array]:
+class _QuietSVC(SVC):
+    """An SVC that says nothing when it stops before its end: filters for warnings are not for threads."""
+
+    def _warn_from_fit_status(self) -> None:
+        pass
+
+
+def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]:
     """The kernel SVM of every column: dual coefficients ``(n_l, K)`` and intercepts ``(K,)``.
 
     ``f_k(x) = sum_i dual[i, k] k(x_i, x) + intercept[k]`` minimises
     ``||f||^2 / 2 + sum_i costs[i, k] max(0, 1 - targets[i, k] f(x_i))``. Rows of cost 0 are left out; a column that has
     rows of one sign only is that sign. Equal columns are solved once. Where classes overlap and costs are high the
-    exact solution may be out of reach: after `most` steps of two rows, scikit-learn's ConvergenceWarning says so.
+    exact solution may be out of reach: after three million steps of two rows, a ConvergenceWarning says so.
     """
+    dual, intercept, is_solved = in_steps(gram, targets, costs, _MOST_STEPS)
+    if not is_solved:
+        warnings.warn(
+            f"the supervised SVM is not solved after {_MOST_STEPS:,} steps: lower C, or standardise the features",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return dual, intercept
+
+
+def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Array, Array, bool]:
+    """What `supervised` gives after at most so many steps a column, and whether they were enough."""
     if not np.isfinite(gram).all():
         raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
     dual, intercept = np.zeros(targets.shape), np.zeros(targets.shape[1])
     solved: dict[tuple[bytes, bytes], int] = {}
+    is_solved = True
     for k in range(targets.shape[1]):
         first = solved.setdefault((targets[:, k].tobytes(), costs[:, k].tobytes()), k)
         if first < k:
@@ -52,8 +75,9 @@ def supervised(gram: Array, targets: Array, costs: Array, most: int = _MOST_STEP
         if np.all(y == y[0]):
             intercept[k] = y[0]
             continue
-        svc = SVC(C=1.0, kernel="precomputed", tol=1e-6, max_iter=most)
+        svc = _QuietSVC(C=1.0, kernel="precomputed", tol=1e-6, max_iter=most)
         svc.fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
         dual[at[svc.support_], k] = svc.dual_coef_[0]
         intercept[k] = svc.intercept_[0]
-    return dual, intercept
+        is_solved = is_solved and svc.fit_status_ == 0
+    return dual, intercept, is_solved

@@ -221,5 +221,7 @@ class TSG:
 
 
 def _kept_bytes(problem: Problem, backend: Backend, n_features: int) -> int:
-    """What frequencies of so many features take, as far as they are kept."""
-    return min(backend.cache_bytes, backend.dtype.itemsize * problem.kernel.rows(n_features) * (problem.n_dims + 1))
+    """What frequencies of so many features take at most, as far as they are kept: in rows that are filled up, and room
+    that grows by doubling."""
+    row_bytes = backend.dtype.itemsize * (problem.n_dims + 1) + 64
+    return min(backend.cache_bytes, 2 * problem.kernel.rows(n_features) * row_bytes)

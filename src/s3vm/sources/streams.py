@@ -148,6 +148,8 @@ class StreamSource:
 
     def _draw(self, seed: int, size: int) -> Rows:
         """Some rows from each of a few chunks; the first window where chunks cannot be opened at will."""
+        if not self._again:
+            return self._first(seed, size)
         chunks = self._counted()
         if self.n_rows <= size:
             whole = stack(list(self.rows()))
@@ -200,7 +202,7 @@ class BatchSource(StreamSource):
 
     Parameters
     ----------
-    batches : iterable of rows, or function that returns one
+    batches : iterable of rows, or function that returns one, which is called whenever rows are read from the start
     n_rows : int or None, default None
         How many rows one pass has, if that is known. Otherwise the solver must be told how many iterations to make.
     dtype, buffer_bytes
