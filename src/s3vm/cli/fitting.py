@@ -106,9 +106,12 @@ def tune(screen: Screen, files: Files, settings: Settings) -> None:
         "held_out": held_out(clf, data.n_labelled),
         "weights": {} if clf.safety_ is None else clf.safety_.scores,
         "grid": None,
+        "widths": None,
     }
     if isinstance(clf, S3VMClassifierCV) and clf.cv_errors_ is not None:
         result["grid"] = {"C": list(clf.Cs), "gamma": clf.cv_gammas_, "error": clf.cv_errors_}
+        if clf.cv_briers_ is not None:
+            result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
     elif settings.tuned:
         screen.warn(f"{data.n_labelled} labelled rows are too few to choose by: C and gamma are the usual ones")
     screen.finish(result, *summary.of_tuning(printable(result)))

@@ -57,13 +57,21 @@ def of_tuning(result: dict[str, Any]) -> list[RenderableType]:
     if cells is not None:
         table = plain_table("C", *[f"{gamma:.3g}" for gamma in cells["gamma"]])
         table.title = "Supervised SVM, held-out error in %, by C and gamma"
-        chosen = result["chosen"]
+        chosen, widths = result["chosen"], result["widths"]
+        best = chosen["gamma"] if widths is None else widths["gamma"][0]  # of the SVM
         for C, errors in zip(cells["C"], cells["error"], strict=True):
             row = [f"{100 * error:.1f}" for error in errors]
             if chosen["C"] == C:
-                at = min(range(len(row)), key=lambda k: abs(cells["gamma"][k] - chosen["gamma"]))
+                at = min(range(len(row)), key=lambda k: abs(cells["gamma"][k] - best))
                 row[at] = f"[bold green]* {row[at]}[/]"
             table.add_row(f"{C:g}", *row)
+        shown += [Text(), table]
+    if result["widths"] is not None:
+        table = plain_table("gamma", "Brier score")
+        table.title = "With unlabelled rows in place"
+        for gamma, brier in sorted(zip(*result["widths"].values(), strict=True)):
+            is_chosen = gamma == result["chosen"]["gamma"]
+            table.add_row(f"{'* ' * is_chosen}{gamma:.3g}", f"{brier:.4f}", style="bold green" if is_chosen else None)
         shown += [Text(), table]
     if result["weights"]:
         table = plain_table("weight", "error", "balanced error", "Brier score", "change in s.e.")
