@@ -112,7 +112,7 @@ def test_ssl_book_splits(folder):
 
 
 def test_very_many_columns_stay_sparse(folder):
-    wide = sparse.random_array((20, 5000), density=0.01, rng=0, format="csr")
+    wide = sparse.csr_array(sparse.random(20, 5000, density=0.01, random_state=0))
     dump_svmlight_file(wide, np.arange(20) % 2, str(folder / "wide.svmlight"), zero_based=False)
     data = load("wide")
     assert sparse.issparse(data.X)

@@ -43,6 +43,8 @@ class Intake:
             raise ValueError(
                 f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has not: {problem}"
             ) from problem
+        if not weight.any():  # which older versions of scikit-learn let pass
+            raise ValueError(f"sample_weight needs a number of at least 0 for each of the {len(y)} rows, one non-zero")
         return Seen(X, y, weight)
 
     def _given(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> tuple[Seen, Source | None]:
@@ -112,6 +114,8 @@ class Intake:
         if is_tensor(X):
             return self._checked_tensor(X, reset)
         check_numbers(X)
+        if hasattr(X, "iloc") and not X.columns.is_unique:  # which older versions of scikit-learn let pass
+            raise ValueError("X needs unique column names, and some come twice: rename those columns")
         kinds: list[Any] = [np.float64, np.float32]
         try:
             with np.errstate(invalid="ignore"):  # infinities of both signs are told of in words

@@ -234,7 +234,7 @@ class _Compressor:
     def _landmarks(self, size: int) -> Rows:
         if sparse.issparse(self._rows):
             return self._rows[:size]
-        clusters = MiniBatchKMeans(size, n_init=1, batch_size=2048, max_iter=20, random_state=0).fit(self._rows)
+        clusters = MiniBatchKMeans(size, n_init=3, batch_size=2048, max_iter=20, random_state=0).fit(self._rows)
         return np.ascontiguousarray(clusters.cluster_centers_, dtype=self._engine.dtype)
 
     def _decision(self, model: Model, rows: Rows) -> Array:
