@@ -114,7 +114,9 @@ class Intake:
         if is_tensor(X):
             return self._checked_tensor(X, reset)
         check_numbers(X)
-        if hasattr(X, "iloc") and not X.columns.is_unique:  # which older versions of scikit-learn let pass
+        if (
+            hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique
+        ):  # which older versions of scikit-learn let pass
             raise ValueError("X needs unique column names, and some come twice: rename those columns")
         kinds: list[Any] = [np.float64, np.float32]
         try:
