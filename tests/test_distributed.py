@@ -298,6 +298,9 @@ def test_what_a_worker_does(rows):
     question = 3, Stream.UNLABELLED, range(4, 5), 200
     at = philox.indices(*question, N).ravel()
     whole = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
+    none = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][:0], point)
+    assert [part.shape for part in none] == [part.shape for part in whole]
+    assert not any(part.any() for part in none)
     blocks = {first: Part(rows[0][first : first + 300], None, None, None) for first in (0, 300, 600)}
     front, back = (cluster._Holder(firsts, [blocks[one] for one in firsts]) for firsts in ([0, 600], [300]))
     back.begin(puller, N, cluster.Engine("cpu", "float32", 2, "auto"), [])

@@ -42,6 +42,17 @@ def test_what_does_not_fit_is_refused_with_advice(name):
     memory.check_memory(SOLVERS["tsg"](), problem, ENGINE)
 
 
+@pytest.mark.parametrize(("more", "advice"), [(-1, "use fewer rows"), (1, "use a smaller cache_bytes")])
+def test_advice_where_the_memory_is_that_of_a_device(monkeypatch, more, advice):
+    """The cache is to be smaller only where that helps."""
+    engine, solver = backend("cpu", "float32", cache_bytes=1 << 40), SOLVERS["tsg"](span="features")
+    there = solver.memory(large(10_000), backend("cpu", "float32", cache_bytes=0)) + more
+    monkeypatch.setattr(engine, "memory", lambda: there)
+    monkeypatch.setattr(engine, "used", lambda: "at most 1 GiB on the GPU")
+    with pytest.raises(MemoryError, match=f'{advice}, or backend="cpu"'):
+        memory.check_memory(solver, large(10_000), engine)
+
+
 def test_the_estimator_asks_first(monkeypatch):
     monkeypatch.setattr(host, "machine_memory", lambda: 1000)
     X, some = np.random.default_rng(0).normal(size=(50, 2)), np.array([0, 1] * 5 + [-1] * 40)

@@ -310,3 +310,17 @@ def test_ctrl_c_while_widths_are_tried(ring, capsys):
     assert capsys.readouterr().err.endswith("\n"), "the line is closed"
     S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
     assert "widths in" in capsys.readouterr().err
+
+
+def test_a_width_that_cannot_be_trained_is_left_out(ring, monkeypatch):
+    run, widths = tuning._Pilot.run, []
+
+    def fails_later(self, *rest):
+        widths.append(self.kernel.gamma)
+        if len(widths) == 2:
+            raise ValueError("the coefficients overflowed")
+        return run(self, *rest)
+
+    monkeypatch.setattr(tuning._Pilot, "run", fails_later)
+    clf = S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)
+    assert list(clf.cv_briers_) == [widths[0], *widths[2:]]

@@ -43,7 +43,7 @@ class Intake:
             raise ValueError(
                 f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has not: {problem}"
             ) from problem
-        if not weight.any():  # which older versions of scikit-learn let pass
+        if not weight.any():  # pragma: no cover - newer versions of scikit-learn say so themselves
             raise ValueError(f"sample_weight needs a number of at least 0 for each of the {len(y)} rows, one non-zero")
         return Seen(X, y, weight)
 
@@ -114,9 +114,8 @@ class Intake:
         if is_tensor(X):
             return self._checked_tensor(X, reset)
         check_numbers(X)
-        if (
-            hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique
-        ):  # which older versions of scikit-learn let pass
+        # Older versions of scikit-learn let this pass.
+        if hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique:
             raise ValueError("X needs unique column names, and some come twice: rename those columns")
         kinds: list[Any] = [np.float64, np.float32]
         try:
