@@ -245,10 +245,10 @@ def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatc
 def never(choice):
     """The choice, made by someone who never takes unlabelled rows."""
 
-    def made(self, *args):
+    def made(self, *args, **rest):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("s3vm.safety._NEEDED", ((0, -1e9),))
-            return choice(self, *args)
+            return choice(self, *args, **rest)
 
     return made
 

@@ -405,7 +405,9 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-        chosen_model, held_out, safety = self._choice(model, problem, alone, weights, left_out, codes, engine)
+        chosen_model, held_out, safety = self._choice(
+            model, problem, alone, weights, left_out, codes=codes, engine=engine
+        )
         if before is not None:
             history = thinned(joined(self.history_, history))
         learnt = {"classes_": classes, "history_": history, "n_iter_": state.iteration, "C_": C}
@@ -437,6 +439,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         alone: Kernel,
         weights: list[float],
         left_out: Array,
+        *,
         codes: Array,
         engine: Any,
     ) -> tuple[Model, Array, Safety | None]:

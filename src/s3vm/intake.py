@@ -16,7 +16,7 @@ from s3vm._csr import check_csr
 from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_tensor
 from s3vm.labels import as_column, split_labels
 from s3vm.seen import Seen
-from s3vm.solvers import TSG
+from s3vm.solvers import TSG, solver
 from s3vm.sources import ArraySource, Source, as_rows, is_source
 from s3vm.sources.streams import BatchSource, MappedSource
 
@@ -144,7 +144,7 @@ class Intake:
         if X.is_floating_point() and X.element_size() < 4:
             X = X.float()  # float16 and bfloat16, the latter of which NumPy does not know
         device = getattr(backends.backend(self.backend, self.dtype), "device", None)
-        is_tsg = self.solver == "tsg" or isinstance(self.solver, TSG)
+        is_tsg = isinstance(solver(self.solver), TSG)
         if X.device.type == "cpu" or device is None or device.type != X.device.type or not is_tsg:
             return self._checked(host(X), reset)
         if X.ndim != 2 or not X.dtype.is_floating_point:

@@ -16,7 +16,6 @@ from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model_selection import USUAL_C, USUAL_FACTOR
 from s3vm.models import Model, winners
-from s3vm.problem import Problem
 from s3vm.safety import FEW_LABELS, Safety, brier_losses, needed, standard_errors
 from s3vm.seen import Seen
 from s3vm.solvers import TSG, Solver, solver
@@ -213,17 +212,8 @@ class _Pilot(S3VMClassifier):
         self._learn(seen, None, source=source, rules=Rules(keeps=False))
         return self
 
-    def _choice(
-        self,
-        model: Model,
-        problem: Problem,
-        alone: Kernel,
-        weights: list[float],
-        left_out: Array,
-        codes: Array,
-        engine: Any,
-    ) -> tuple[Model, Array, Safety | None]:
-        chosen, held_out, safety = super()._choice(model, problem, alone, weights, left_out, codes, engine)
+    def _choice(self, *args: Any, codes: Array, **rest: Any) -> tuple[Model, Array, Safety | None]:
+        chosen, held_out, safety = super()._choice(*args, codes=codes, **rest)
         known = np.isfinite(held_out).all(axis=1)
         self.losses, self.weight = brier_losses(codes[known], held_out[known]), safety.weight if safety else 0.0
         return chosen, held_out, safety
