@@ -2,6 +2,7 @@
 PYTHON ?= python3
 OLDEST_PYTHON ?= python3.11
 BIN := .venv/bin
+export PYTHONDONTWRITEBYTECODE :=  # the tests begin many processes, each of which would compile what it imports
 
 .PHONY: demo test test-long coverage soak docs dist smoke clean
 
@@ -12,14 +13,14 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 
 # Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
 LONGEST := tests/test_fuzz.py tests/test_properties.py
 test-long: .venv/test .venv-oldest/test
-	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(LONGEST)
-	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
-	.venv-oldest/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal $(LONGEST)
+	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
+	.venv-oldest/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # Rows without end for half an hour: `make soak MINUTES=5` for less.
 MINUTES ?= 30
@@ -34,7 +35,7 @@ NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment and
 SMALL := never_changes or independent or in_small or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -k "$(NOT)"
+	$(BIN)/coverage run -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -k "$(NOT)"
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -n 2 tests/test_backends.py tests/test_incremental.py tests/test_solvers.py -k "$(SMALL)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95

@@ -41,6 +41,7 @@ PLAIN = {"solver": SMALL, "unlabeled_weight": 1.0, "probability": False, "random
 def client():
     settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 60}
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "90s"}),  # a busy machine takes its time
         distributed.LocalCluster(n_workers=2, **settings) as two,
         distributed.Client(two) as client,
     ):

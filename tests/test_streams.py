@@ -126,11 +126,22 @@ def test_batches_of_unknown_number(as_csr):
         (FRS(passes=1), "auto", "give max_iter instead of passes"),
         (TSG.as_printed(), "auto", 'not "sqrt"'),
         (TSG(), "paper", 'unlabeled_weight="paper"'),
-        ("cccp", "auto", "fewer rows|stream"),
+        *((name, "auto", "all rows.* stream: use solver=") for name in ("cccp", "light", "newton", "bgs")),
     ):
         clf = S3VMClassifier(solver, unlabeled_weight=weight)
-        with pytest.raises((ValueError, MemoryError), match=message):
+        with pytest.raises(ValueError, match=message):
             clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=batches)
+
+
+@pytest.mark.parametrize("variant", ["tsg", "frs", "cccp", "bgs"])
+def test_labelled_rows_may_be_dense_where_the_others_are_sparse(variant):
+    def fit(labelled, unlabelled):
+        clf = S3VMClassifier(configured(variant), gamma=2.0, random_state=0)
+        return clf.fit(labelled(X[:N_LABELLED]), Y[:N_LABELLED], unlabeled=unlabelled(X[N_LABELLED:]))
+
+    both = fit(np.asarray, np.asarray).decision_function(X)
+    for kinds in ((np.asarray, sparse.csr_array), (sparse.csr_array, np.asarray), (np.asarray, sparse.csc_matrix)):
+        np.testing.assert_allclose(fit(*kinds).decision_function(X), both, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("solver", ["cccp", "light", "newton", "bgs", "incremental"])
@@ -183,9 +194,10 @@ def test_what_a_checkpoint_holds(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    """Said before anything is read or tuned."""
     for path in (tmp_path / "none" / "c", tmp_path):
         with pytest.raises(ValueError, match="cannot be written: give a file in a folder that exists"):
-            S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)
+            S3VMClassifierCV().fit(None, None, checkpoint=path)
 
 
 # Checkpoints

@@ -6,6 +6,7 @@ from s3vm._machine import size
 from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers import TSG, Solver
+from s3vm.sources import ENDLESS
 
 __all__ = ["check_memory"]
 
@@ -13,7 +14,7 @@ __all__ = ["check_memory"]
 def check_memory(solver: Solver, problem: Problem, backend: Backend) -> None:
     """Raises a MemoryError that says how much `solver` needs and what to use instead, if the machine has less."""
     needed, there = solver.memory(problem, backend), backend.memory()
-    if needed <= there:
+    if needed <= there or needed >= ENDLESS:  # of a stream that does not end, a solver of all rows says so itself
         return
     frugal, keeps_nothing = TSG(), copy(backend)
     keeps_nothing.cache_bytes = 0

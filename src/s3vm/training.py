@@ -99,6 +99,18 @@ class Rules:
             raise ValueError(f'early_stopping={self.early_stopping!r} is not known: give "reference" or "held_out"')
         if self.resume and self.checkpoint is None:
             raise ValueError('resume=True needs the file to go on from: checkpoint="path"')
+        if self.checkpoint is not None:
+            self._check_place(self.checkpoint)
+
+    def _check_place(self, checkpoint: Any) -> None:
+        """Whether a checkpoint can be written there: found out before the work, not after it."""
+        folder = os.path.dirname(os.path.realpath(checkpoint))
+        if not os.path.isdir(folder) or os.path.isdir(checkpoint):
+            raise ValueError(f"checkpoint={checkpoint!r} cannot be written: give a file in a folder that exists")
+        if not os.access(folder, os.W_OK):
+            raise ValueError(f"checkpoint={checkpoint!r} cannot be written: {folder} is read-only")
+        if os.path.exists(checkpoint) and not self.resume and not checkpoints.is_checkpoint(checkpoint):
+            raise ValueError(f"checkpoint={checkpoint!r} is a file of another kind: give another name")
 
 
 def train(
@@ -190,14 +202,7 @@ class _Keeper:
 
     def __init__(self, rules: Rules, run: dict[str, str]) -> None:
         self._rules, self._run, self._last = rules, run, time.monotonic()
-        folder = os.path.dirname(os.path.realpath(rules.checkpoint))
-        if not os.path.isdir(folder) or os.path.isdir(rules.checkpoint):  # found out before the work, not after it
-            raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: give a file in a folder that exists")
-        if not os.access(folder, os.W_OK):
-            raise ValueError(f"checkpoint={rules.checkpoint!r} cannot be written: {folder} is read-only")
         if os.path.exists(rules.checkpoint) and not rules.resume:
-            if not checkpoints.is_checkpoint(rules.checkpoint):
-                raise ValueError(f"checkpoint={rules.checkpoint!r} is a file of another kind: give another name")
             os.replace(rules.checkpoint, f"{rules.checkpoint}.old")  # somebody may have forgotten resume=True
 
     def found(self) -> Checkpoint | None:

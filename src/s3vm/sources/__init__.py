@@ -136,7 +136,9 @@ def row_bytes(rows: Rows) -> float:
 
 
 def stack(parts: list[Rows]) -> Rows:
-    """Rows below rows."""
+    """Rows below rows, sparse if any are."""
     if is_tensor(parts[0]):
         return namespace(parts[0]).concatenate(parts)
-    return sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
+    if not any(map(sparse.issparse, parts)):
+        return np.concatenate(parts)
+    return sparse.vstack([part if sparse.issparse(part) else sparse.csr_array(part) for part in parts], format="csr")
