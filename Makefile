@@ -9,6 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=  # the tests begin many processes, each of whi
 demo: .venv/demo
 	$(BIN)/python examples/demo.py
 
+# Three processes on two cores, since some tests wait for others.
 test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
