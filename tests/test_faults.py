@@ -341,7 +341,9 @@ def test_out_of_memory(tmp_path):
         assert np.isfinite(clf.decision_function(X)).all()
         """
     said = apart(code, tmp_path)
-    assert said.count("MemoryError: Unable to allocate") == 2
+    for advice in ('give fewer rows, or solver="tsg"', "predict fewer rows at a time"):
+        assert f"): {advice}" in said
+    assert said.count("MemoryError: there is not enough memory (Unable to allocate") == 2
     assert "MemoryError: big.s3vm has 153 MiB" in said
     assert "s3vm: big.s3vm has 153 MiB" in said
 

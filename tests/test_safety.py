@@ -324,3 +324,12 @@ def test_a_width_that_cannot_be_trained_is_left_out(ring, monkeypatch):
     monkeypatch.setattr(tuning._Pilot, "run", fails_later)
     clf = S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)
     assert list(clf.cv_briers_) == [widths[0], *widths[2:]]
+
+
+def test_a_first_width_that_cannot_be_trained_ends_the_fit(ring, monkeypatch):
+    def fails(self, *rest):
+        raise ValueError("the coefficients overflowed")
+
+    monkeypatch.setattr(tuning._Pilot, "run", fails)
+    with pytest.raises(ValueError, match="the coefficients overflowed"):
+        S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)

@@ -3,6 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from effort import LONG
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV
 
 
@@ -22,6 +23,7 @@ def expected_failures(estimator):
         S3VMClassifier(TSG.as_printed(), unlabeled=None),
         S3VMClassifier("incremental", unlabeled=None),
         S3VMClassifierCV(),
+        *([S3VMClassifierCV(unlabeled=None)] if LONG else []),
     ],
     expected_failed_checks=expected_failures,
 )

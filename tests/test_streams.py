@@ -103,6 +103,13 @@ def test_scaled_in_the_stream_and_saved_with_the_scaler(folder, tmp_path):
     np.testing.assert_array_equal(s3vm.load(tmp_path / "m.s3vm").predict(make_frame(X)), whole.predict(make_frame(X)))
 
 
+def test_rows_that_are_read_are_counted(folder, capsys):
+    S3VMClassifier(**FAST, verbose=1).fit(FileSource(folder, "label"))
+    assert f"{N:,} rows read" in capsys.readouterr().err
+    S3VMClassifier(**FAST, verbose=0).fit(FileSource(folder, "label"))
+    assert capsys.readouterr().err == ""
+
+
 def test_float64_from_float32_files(folder):
     clf = S3VMClassifier(**FAST, dtype="float64").fit(FileSource(folder, "label"))
     assert clf.model_.coefficients.dtype == np.float64

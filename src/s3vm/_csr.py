@@ -1,11 +1,11 @@
-"""CSR matrices whose parts somebody else has made."""
+"""Sparse matrices whose parts somebody else has made."""
 
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-__all__ = ["check_csr", "csr"]
+__all__ = ["as_csr", "check_sparse", "csr"]
 
 
 def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
@@ -14,9 +14,26 @@ def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
     return sparse.csr_array((data, indices, indptr), shape=shape)
 
 
-def check_csr(X: Any) -> None:
-    """Raises a ValueError if the parts of a CSR matrix do not make one."""
-    _check(X.data, X.indices, X.indptr, X.shape)
+def as_csr(X: Any) -> Any:
+    """A sparse matrix of any kind as CSR, each entry stored once; a ValueError if its parts do not make one."""
+    check_sparse(X)
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def check_sparse(X: Any) -> None:
+    """Raises a ValueError if the parts of a sparse matrix, which anyone may have written to, do not make one."""
+    if X.ndim != 2:
+        return  # and no rows: who asked for some says so
+    if X.format in ("csr", "csc"):
+        _check(X.data, X.indices, X.indptr, X.shape if X.format == "csr" else X.shape[::-1])
+    elif X.format == "coo":
+        for places, end in zip((X.row, X.col), X.shape, strict=True):
+            if len(places) != len(X.data) or (len(places) and not 0 <= places.min() <= places.max() < end):
+                raise ValueError(f"entries of a sparse matrix are outside its shape {X.shape}")
 
 
 def _check(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> None:

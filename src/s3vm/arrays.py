@@ -4,6 +4,7 @@ Methods and operators that both have need nothing; this is the rest.
 """
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,14 @@ __all__ = [
     "namespace",
     "precision",
     "product",
+    "warn_of_lost_digits",
 ]
 
 
 LARGEST = {"float32": 1e30, "float64": 1e150}
 """How large an entry of X may be: sums of squares must not overflow."""
+
+_CLOSE = 2.0**-16  # of the size of a column: so much further apart, float32 tells at least 256 values from each other
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
@@ -68,8 +72,23 @@ def _kinds(X: Any, parts: Any) -> list[Any]:
 def check_size(entries: Any, dtype: Any) -> None:
     """Raises a ValueError if an entry is too large for that precision."""
     largest = max(float(entries.max()), -float(entries.min())) if entries.size else 0.0
-    if largest > LARGEST[np.dtype(dtype).name]:
+    if largest > LARGEST[precision(dtype).name]:
         raise ValueError(f"X has entries up to {largest:.1e}, too large for {dtype}: standardise the features first")
+
+
+def warn_of_lost_digits(X: Any, dtype: Any) -> None:
+    """Warns of columns that differ in digits which that precision does not hold, such as times in seconds."""
+    if not isinstance(X, np.ndarray) or X.dtype.itemsize <= np.dtype(dtype).itemsize or not len(X):
+        return
+    low, high = X.min(axis=0), X.max(axis=0)
+    close = np.flatnonzero((high > low) & (high - low < _CLOSE * np.maximum(abs(low), abs(high))))
+    lost = [int(column) for column in close if (X[:, column].astype(dtype) != X[:, column]).any()]
+    if lost:
+        warnings.warn(
+            f"columns {lost[:5]} of X differ in digits that {np.dtype(dtype).name} does not hold: subtract a constant "
+            'from them, as StandardScaler does, or give dtype="float64"',
+            stacklevel=4,
+        )
 
 
 def is_tensor(x: Any) -> bool:

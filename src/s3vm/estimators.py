@@ -23,6 +23,7 @@ from s3vm.intake import Intake
 from s3vm.kernels import Gamma, Kernel, kernel
 from s3vm.labels import split_labels
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
+from s3vm.memory import with_advice
 from s3vm.models import Model, winners
 from s3vm.philox import Stream
 from s3vm.problem import Problem
@@ -319,6 +320,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         return self._learn(self._seen().without(rows), self._before())
 
+    @with_advice('give fewer rows, or solver="tsg" with unlabeled=source, whose memory does not grow with the rows')
     @one_blas_thread
     def _learn(
         self,
@@ -427,7 +429,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C, seen, arrivals)
         self._training = self._waiting = None
         if not streamed:
-            self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, host(X[:_KEPT]).copy())
+            self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, _some(X))
         self._transduction = None
         self._warn_of_collapse(source, codes, weight_l)
         return self
@@ -575,12 +577,12 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             return before.seen
         if training is None:
             raise missing(
-                "transduction_, partial_fit and forget need the training rows, which neither a loaded model nor one of "
-                "a stream has kept: predict gives labels; to go on learning, begin with partial_fit, or call fit with "
-                "all rows"
+                "transduction_, partial_fit and forget need the training rows, which a model that was loaded, copied "
+                "or trained on a stream has not kept: predict gives labels; to go on learning, begin with partial_fit, "
+                "or call fit with all rows"
             )
         seen, *_, kept = training
-        if (host(seen.X[:_KEPT]) != kept).sum() > 0:
+        if (_some(seen.X) != kept).sum() > 0:
             raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
         return seen
 
@@ -662,6 +664,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             raise TypeError(f"{path} holds a {type(found).__name__}: s3vm.load reads any model file")
         return found
 
+    @with_advice("predict fewer rows at a time")
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
         return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
@@ -709,13 +712,19 @@ def has_probability(estimator: S3VMClassifier) -> bool:
     return True
 
 
+def _some(X: Any) -> Any:
+    """A copy of some rows from all over X, by which a change is noticed."""
+    return host(X[np.linspace(0, X.shape[0] - 1, min(X.shape[0], _KEPT)).astype(int)]).copy()
+
+
 def _seed(random_state: Any) -> int:
     """The 64-bit seed: a whole number is itself, so that a paper's run can name it."""
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
-        return int(random_state) & 0xFFFFFFFFFFFFFFFF
+    if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 64:
+        return int(random_state)
     try:
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     except ValueError:
         raise ValueError(
-            f"random_state={random_state!r} is not valid: give a whole number of at least 0, a RandomState or None"
+            f"random_state={random_state!r} is not valid: give a whole number from 0 to 2**64 - 1, a RandomState or "
+            "None"
         ) from None

@@ -12,8 +12,8 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm import backends
-from s3vm._csr import check_csr
-from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_tensor
+from s3vm._csr import as_csr, check_sparse
+from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_masked, is_tensor, warn_of_lost_digits
 from s3vm.labels import as_column, split_labels
 from s3vm.seen import Seen
 from s3vm.solvers import TSG, solver
@@ -37,6 +37,12 @@ class Intake:
         backends.backend(self.backend, self.dtype)  # a dtype that is not known cannot be checked against
         X, y = self._checked(X, reset=reset), as_column(y)
         check_consistent_length(X, y)
+        warn_of_lost_digits(X, self.dtype)
+        if is_masked(sample_weight) or getattr(sample_weight, "dtype", np.dtype(float)).kind in "mM":
+            raise ValueError(
+                f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has masked entries "
+                "or dates"
+            )
         try:
             weight = _check_sample_weight(host(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
         except (TypeError, ValueError) as problem:
@@ -100,6 +106,8 @@ class Intake:
 
             unlabeled = source_of(unlabeled, self.dtype)
         if isinstance(unlabeled, ArraySource):  # whose rows nobody has looked at yet
+            if unlabeled.chosen is not None and not len(unlabeled.chosen):
+                raise ValueError("the source of unlabelled rows has none: leave unlabeled=None")
             return ArraySource(self._checked(unlabeled.X, reset=False), unlabeled.chosen, self.dtype)
         if is_source(unlabeled):
             return unlabeled
@@ -114,6 +122,8 @@ class Intake:
         if is_tensor(X):
             return self._checked_tensor(X, reset)
         check_numbers(X)
+        if sparse.issparse(X):
+            check_sparse(X)  # before anyone makes it another kind, and follows its places
         # Older versions of scikit-learn let this pass.
         if hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique:
             raise ValueError("X needs unique column names, and some come twice: rename those columns")
@@ -131,10 +141,7 @@ class Intake:
                 "and dates encoded as numbers"
             ) from problem
         if sparse.issparse(X):
-            check_csr(X)
-            if not X.has_canonical_format:
-                X = X.copy()
-                X.sum_duplicates()
+            X = as_csr(X)
         entries = X.data if sparse.issparse(X) else X
         check_size(entries, self.dtype)
         return X

@@ -33,7 +33,7 @@ def is_labelled(y: Array, unlabeled: Any) -> Array:
     if missing.any():
         raise ValueError(
             f"Input y contains NaN or None ({missing.sum()} times): set unlabeled=None if they mean unlabelled, "
-            f"or mark unlabelled rows with {unlabeled!r}"
+            "or mark unlabelled rows with a value of their own, such as -1"
         )
     return ~_equal(y, unlabeled)
 
@@ -68,6 +68,8 @@ def as_column(y: Any) -> Array:
     y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
     if y.dtype.kind == "V":
         raise ValueError(f"y has several values a row ({y.dtype}): give one label for each row")
+    if y.dtype.kind in "mM":
+        raise ValueError(f"y has dates or times ({y.dtype}), which are no classes: give numbers or text")
     return y.astype(object) if y.dtype.kind == "T" else y
 
 

@@ -68,6 +68,7 @@ class LabeledKFold(BaseCrossValidator):
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Yields the row numbers of each training part and of its test part."""
         labelled, labels = split_labels(y, self.unlabeled)
+        check_consistent_length(X, labelled)
         known, unknown = np.flatnonzero(labelled), np.flatnonzero(~labelled)
         folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
         for train, test in folds.split(known, labels):

@@ -105,7 +105,7 @@ class Rules:
     def _check_place(self, checkpoint: Any) -> None:
         """Whether a checkpoint can be written there: found out before the work, not after it."""
         folder = os.path.dirname(os.path.realpath(checkpoint))
-        if not os.path.isdir(folder) or os.path.isdir(checkpoint):
+        if not os.path.isdir(folder) or os.path.isdir(os.path.realpath(checkpoint)):  # which "" is, too
             raise ValueError(f"checkpoint={checkpoint!r} cannot be written: give a file in a folder that exists")
         if not os.access(folder, os.W_OK):
             raise ValueError(f"checkpoint={checkpoint!r} cannot be written: {folder} is read-only")

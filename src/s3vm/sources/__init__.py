@@ -88,8 +88,14 @@ class ArraySource:
         if len(getattr(X, "shape", ())) != 2 or (sparse.issparse(X) and X.format != "csr") or hasattr(X, "columns"):
             kind = f"a {type(X).__name__} of shape {getattr(X, 'shape', '?')}"
             raise ValueError(f"an ArraySource needs an array, a CSR matrix or a tensor of shape (n, d), not {kind}")
-        if chosen is not None and len(chosen) and not 0 <= np.min(chosen) <= np.max(chosen) < X.shape[0]:
-            raise ValueError(f"chosen must be numbers of some of the {X.shape[0]} rows, counted from 0")
+        if chosen is not None:
+            chosen = np.asarray(chosen)
+            whole = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+            if not whole or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < X.shape[0]):
+                raise ValueError(
+                    f"chosen must be numbers of some of the {X.shape[0]} rows, counted from 0; np.flatnonzero(mask) "
+                    "makes them of a mask"
+                )
         self.X = X
         self.chosen = chosen
         self._dtype = precision(dtype)

@@ -24,6 +24,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import philox
+from s3vm._csr import as_csr
 from s3vm._numbers import is_whole
 from s3vm._typing import Array, Rows
 from s3vm.arrays import check_numbers, check_size, precision
@@ -233,7 +234,9 @@ class BatchSource(StreamSource):
             if hasattr(first, "shape"):
                 what += f" of shape {first.shape}"
             raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {what}")
-        checked = partial(_checked, n_columns=first.shape[1], thin=sparse.issparse(first), dtype=precision(dtype))
+        self.names = _names(first)
+        like = {"n_columns": first.shape[1], "names": self.names, "thin": sparse.issparse(first)}
+        checked = partial(_checked, **like, dtype=precision(dtype))
         if once:
             whole = chain([first], begin())
 
@@ -308,14 +311,24 @@ def named(scaler: StandardScaler, names: Sequence[str] | None) -> StandardScaler
     return scaler
 
 
-def _checked(rows: Any, n_columns: int, thin: bool, dtype: Any) -> Rows:
+def _names(rows: Any) -> list[str] | None:
+    """The names of the columns of a data frame, if they are text, as scikit-learn has it."""
+    names = list(getattr(rows, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def _checked(rows: Any, n_columns: int, names: list[str] | None, thin: bool, dtype: Any) -> Rows:
     """A batch that someone else made, which must be like the first."""
     if getattr(rows, "ndim", 0) != 2 or rows.shape[1] != n_columns:
         shape = getattr(rows, "shape", type(rows).__name__)
         raise ValueError(f"a batch has the shape {shape}, where the first has {n_columns} columns")
     if sparse.issparse(rows) != thin:
         raise ValueError("some batches are sparse and some are not: give all of them alike")
+    if _names(rows) != names:
+        raise ValueError(f"a batch has the columns {_names(rows)}, the first has {names}: give all of them alike")
     check_numbers(rows)
+    if thin:
+        rows = as_csr(rows)
     entries = rows.data if sparse.issparse(rows) else np.asarray(rows)
     if entries.dtype.kind not in "fiub":
         raise ValueError(f"a batch has entries of type {entries.dtype}, which are no real numbers: encode them as such")
