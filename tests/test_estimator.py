@@ -406,6 +406,14 @@ def test_rows_of_any_kind(moons):
             np.testing.assert_array_equal(rows, before)
 
 
+@pytest.mark.parametrize("kind", [list, pd.Series, pl.Series, lambda weight: pd.Series(weight, dtype="Float64")])
+def test_weights_of_any_kind(moons, kind):
+    X, _, some = moons
+    weight = np.linspace(0.5, 2, len(some))
+    expected = make().fit(X, some, sample_weight=weight).decision_function(X)
+    np.testing.assert_array_equal(make().fit(X, some, sample_weight=kind(weight)).decision_function(X), expected)
+
+
 def test_rows_in_a_memory_map(moons, tmp_path):
     X, _, some = moons
     np.save(tmp_path / "rows.npy", X)

@@ -38,7 +38,7 @@ class Intake:
         X, y = self._checked(X, reset=reset), as_column(y)
         check_consistent_length(X, y)
         warn_of_lost_digits(X, self.dtype)
-        if is_masked(sample_weight) or getattr(sample_weight, "dtype", np.dtype(float)).kind in "mM":
+        if is_masked(sample_weight) or getattr(getattr(sample_weight, "dtype", None), "kind", "f") in "mM":
             raise ValueError(
                 f"sample_weight needs a number of at least 0 for each of the {X.shape[0]} rows, and has masked entries "
                 "or dates"
