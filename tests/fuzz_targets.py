@@ -71,6 +71,10 @@ def usable(model):
     try:
         scores = model.decision_function(X)
         assert len(model.predict(X)) == 5
+        if hasattr(model, "predict_proba"):
+            shares = model.predict_proba(X)
+            assert np.isfinite(shares).all()
+            np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-6)
     except ValueError as error:
         message = str(error)
     assert np.isfinite(scores).all()
