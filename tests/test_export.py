@@ -367,7 +367,7 @@ def test_scores_that_are_too_large(moons):
     """As a file that somebody has forged may give them."""
     clf, X = copy(moons[0]), moons[1]
     clf.model_ = replace(clf.model_, intercept=np.array([1.7e308]))
-    with pytest.raises(ValueError, match=r"scores of this model are up to 1\.7e\+308.*keep it as it is"):
+    with pytest.raises(ValueError, match=r"scores of this model are up to 1\.7e\+308.*keep the model as it is"):
         compress(clf, X)
     np.testing.assert_array_equal(clf.predict_proba(X[:3]), [[0, 1]] * 3)
 

@@ -151,8 +151,8 @@ class _Compressor:
         largest = max(float(np.abs(scores).max()) for scores in (self._scores, self._truth))
         if not largest < _MOST_SCORE:
             raise ValueError(
-                f"the scores of this model are up to {largest:.3g}, too large for least squares: train it on rows that "
-                "are standardised, or keep it as it is"
+                f"the scores of this model are up to {largest:.3g}, too large for least squares: scale the rows as the "
+                "training rows were scaled, or keep the model as it is"
             )
         # What counts is the class, so rows count more the nearer they are to a boundary.
         margin = _margins(self._scores)
