@@ -4,6 +4,8 @@ import pickle
 import re
 import subprocess
 import sys
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -119,6 +121,13 @@ def test_onnx_labels_of_any_kind(tmp_path, classes):
         clf = S3VMClassifier(FEW, unlabeled=None, random_state=0).fit(X[known], classes[some[known]])
     found = assert_served(clf, X, tmp_path)
     assert found["label"].tolist() == clf.predict(X).tolist()
+
+
+def test_onnx_labels_that_are_too_large(tmp_path):
+    clf = S3VMClassifier(FEW, random_state=0).fit(*flowers(2))
+    clf.classes_ = np.array([3, 2**63], np.uint64)
+    with pytest.raises(ValueError, match=r"class 9223372036854775808 is above.*classes below"):
+        to_onnx(clf, tmp_path / "x.onnx")
 
 
 def test_onnx_without_probabilities(tmp_path):
@@ -338,7 +347,9 @@ def test_what_cannot_be_compressed_is_said(digits):
     [
         ({"tolerance": 0}, "tolerance"),
         ({"into": "trees"}, "into"),
+        ({"tolerance": None}, "tolerance=None is not valid: give a number between 0 and 1"),
         ({"size": 0}, "size"),
+        ({"size": "a"}, "size='a' is not valid: give a whole number"),
         ({"size": 10**6}, "size"),
         ({"X": np.zeros((3, 2))}, "3 rows"),
         ({"X": np.zeros((300, 5))}, "5 features"),
@@ -350,6 +361,15 @@ def test_wrong_arguments(moons, wrong, reason):
     clf, X = moons
     with pytest.raises(ValueError, match=reason):
         compress(clf, **{"X": X, **wrong})
+
+
+def test_scores_that_are_too_large(moons):
+    """As a file that somebody has forged may give them."""
+    clf, X = copy(moons[0]), moons[1]
+    clf.model_ = replace(clf.model_, intercept=np.array([1.7e308]))
+    with pytest.raises(ValueError, match=r"scores of this model are up to 1\.7e\+308.*keep the model as it is"):
+        compress(clf, X)
+    np.testing.assert_array_equal(clf.predict_proba(X[:3]), [[0, 1]] * 3)
 
 
 def test_export_is_there_when_s3vm_is():

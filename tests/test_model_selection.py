@@ -207,8 +207,9 @@ def test_progress(moons, capsys):
 
 def test_what_is_wrong_is_said(moons):
     X, _, some = moons
-    with pytest.raises(TypeError, match="not an S3VMClassifier"):
-        search_for(StandardScaler()).fit(X, some)
+    for estimator in (StandardScaler(), S3VMClassifier, "abc", make_pipeline(StandardScaler())):
+        with pytest.raises(TypeError, match="is not valid: give an S3VMClassifier, or a Pipeline"):
+            search_for(estimator).fit(X, some)
     with pytest.raises(ValueError, match="C=-1") as failed:
         search_for(make(), {"C": [-1]}).fit(X, some)
     assert "This was the candidate {'C': -1}" in failed.value.__notes__

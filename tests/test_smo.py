@@ -128,6 +128,9 @@ def test_goes_on_from_any_start():
     for start in [(anywhere, None), (anywhere, RBF(0.3).gram(X, X) @ anywhere), (2 * cold.a, 2 * cold.f)]:
         warm = solve(gram, *box(y, 1.0), start=start, tol=1e-6)
         np.testing.assert_allclose(warm.f + warm.intercept, cold.f + cold.intercept, atol=1e-5)
+    for start in [(anywhere[1:], None), (anywhere, cold.f[1:]), (anywhere, cold.f[:, None])]:
+        with pytest.raises(ValueError, match="those of another problem do not fit"):
+            solve(gram, *box(y, 1.0), start=start)
 
 
 def test_a_repaired_start_is_feasible():

@@ -1,5 +1,6 @@
 """Fits on rows that do not fit into memory: the same model as from arrays, checkpoints, limits, and what is refused."""
 
+import copy
 import os
 import re
 import signal
@@ -19,12 +20,24 @@ from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 
 import s3vm
-from s3vm import CCCP, FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends, checkpoints, container
+from s3vm import (
+    CCCP,
+    FRS,
+    TSG,
+    Light,
+    ModelFormatError,
+    S3VMClassifier,
+    S3VMClassifierCV,
+    backends,
+    checkpoints,
+    container,
+)
 from s3vm.checkpoints import Checkpoint
 from s3vm.philox import Stream
 from s3vm.sources import ArraySource
 from s3vm.sources.files import FileSource
 from s3vm.sources.streams import BatchSource
+from s3vm.tables import TableError
 from s3vm.training import NotKept, OutOfRows, OutOfTime, Rules, joined, thinned, train
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
@@ -220,6 +233,7 @@ def test_a_state_comes_back_from_a_file(variant, tmp_path):
         stored = checkpoints.read(tmp_path / "c", run)
         assert repr(stored.memory) == repr({"of": [1, None, (np.nan, True)]})
         assert stored.state.iteration == state.iteration
+        checkpoints.check(stored.state, problem, solver.iterations(problem))
         rest = list(solver.run(problem, engine, stored.state))
         end = rest[-1] if rest else stored.state
         assert end.iteration == states[-1].iteration
@@ -313,6 +327,89 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ModelFormatError, match="damaged"):
         S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path, resume=True)
+
+
+FORGED = {
+    "no state": (["state"], None, "None in the place of a state"),
+    "a list for a state": (["state"], {"list": []}, "in the place of a state"),
+    "a solver for a state": (["state"], {"part": "s3vm.solvers.tsg.TSG", "fields": {}}, "in the place of a state"),
+    "a state of another solver": (["state", "part"], "s3vm.solvers.frs._State", "unexpected keyword"),
+    "no kernel": (["state", "fields", "kernel"], None, "its kernel or its seed"),
+    "another seed": (["state", "fields", "seed"], 1, "its kernel or its seed"),
+    "no iteration": (["state", "fields", "iteration"], 0, "0 of 60 iterations"),
+    "too many iterations": (["state", "fields", "iteration"], 10**15, "10{15} of 60 iterations"),
+    "half an iteration": (["state", "fields", "iteration"], 1.5, r"1\.5 of 60 iterations"),
+    "no coefficients": (["state", "fields", "span"], None, "NoneType"),
+    "no norm, which only the solver needs": (
+        ["state", "fields", "norm"],
+        None,
+        "or the rows cannot be read.*'NoneType'",
+    ),
+    "no memory": (["memory"], None, "NoneType"),
+    "an empty memory": (["memory"], {"dict": []}, "'log'"),
+    "no last line": (["memory", "log", "last"], None, "NoneType"),
+    "a last line of text": (["memory", "log", "last"], {"dict": [["iteration", "x"]]}, "of the history"),
+    "no stride": (["memory", "log", "stride"], 0, "of the history"),
+    "scores of no row": (["memory", "log", "scores"], {"array": "0"}, "of the history"),
+    "curves of another length": (["memory", "log", "curves"], {"dict": [["a", {"list": [1.0]}]]}, "of the history"),
+    "no best score": (["memory", "stop", "best"], "x", "of early stopping"),
+    "no codes": (["memory", "stop", "codes"], None, "NoneType"),
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The header and the tensors of a run that was broken off."""
+    path = tmp_path_factory.mktemp("stopped") / "c"
+    with pytest.raises(KilledError):
+        S3VMClassifier(**FAST, verbose=killed_at(30)).fit(X, SOME, checkpoint=path, every=0)
+    return container.read(path)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_checkpoint_of_wrong_content(stopped, tmp_path, name):
+    """A right checksum and the right run, and yet no place where a run can stand."""
+    place, value, words = FORGED[name]
+    header, path = copy.deepcopy(stopped[0]), tmp_path / "c"
+    inner = header["content"]
+    for key in place[:-1]:
+        inner = dict(inner["dict"])[key] if "dict" in inner else inner[key]
+    if "dict" in inner:
+        next(pair for pair in inner["dict"] if pair[0] == place[-1])[1] = value
+    else:
+        inner[place[-1]] = value
+    container.write(path, header, stopped[1])
+    with pytest.raises(ModelFormatError, match=f"c is damaged.*{words}.*Start without resume=True"):
+        S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path, resume=True)
+
+
+def test_a_checkpoint_of_the_right_run_and_other_centres(tmp_path):
+    path, clf = tmp_path / "c", S3VMClassifier(Light(), gamma=2.0, random_state=0)
+    with pytest.raises(KilledError):
+        clone(clf).set_params(verbose=killed_at(2)).fit(X[:200], SOME[:200], checkpoint=path, every=0)
+    header, tensors = container.read(path)
+    place = dict(header["content"]["dict"])["state"]["fields"]["centres"]["array"]
+    container.write(path, header, tensors | {place: tensors[place] + 1})
+    with pytest.raises(ModelFormatError, match=r"c is damaged.*only with the rows it began with.*without resume=True"):
+        clf.fit(X[:200], SOME[:200], checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [(TableError("rows.csv, line 7"), "^rows.csv, line 7$"), (ValueError("7 is odd"), "or the rows cannot.*7 is odd")],
+)
+def test_rows_that_cannot_be_read_are_not_the_checkpoint(stopped, monkeypatch, tmp_path, problem, words):
+    read = ArraySource.batches
+
+    def unreadable(source, seed, stream, steps, size):
+        if stream == Stream.UNLABELLED:
+            raise problem
+        return read(source, seed, stream, steps, size)
+
+    container.write(tmp_path / "c", *stopped)
+    monkeypatch.setattr(ArraySource, "batches", unreadable)
+    with pytest.raises(ValueError, match=words):
+        S3VMClassifier(**FAST).fit(X, SOME, checkpoint=tmp_path / "c", resume=True)
 
 
 _RUN = """

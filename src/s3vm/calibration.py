@@ -12,6 +12,8 @@ from s3vm._typing import Array
 
 __all__ = ["Temperature", "calibrator"]
 
+_MOST_SCORE = 1e300  # beyond, the product with beta might overflow; the class is certain long before
+
 
 @dataclass(frozen=True)
 class Temperature:
@@ -21,7 +23,7 @@ class Temperature:
 
     def predict_proba(self, scores: Array) -> Array:
         margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
-        return softmax(self.beta * margins, axis=1)
+        return softmax(self.beta * np.clip(margins, -_MOST_SCORE, _MOST_SCORE), axis=1)
 
 
 def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:

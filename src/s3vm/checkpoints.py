@@ -9,7 +9,8 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from scipy import sparse
 
 from s3vm import __version__, container, philox
 from s3vm._csr import csr
+from s3vm._numbers import is_whole
 from s3vm._typing import Array
 from s3vm.arrays import host
 from s3vm.backends import Backend
@@ -25,9 +27,10 @@ from s3vm.container import ModelFormatError, short
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 
-__all__ = ["Checkpoint", "read", "run_of", "seed_of", "write"]
+__all__ = ["Checkpoint", "blamed", "check", "read", "run_of", "seed_of", "write"]
 
 _SAMPLE = 500  # unlabelled rows that stand for all when two runs are compared
+_OF_ROWS = ("s3vm.sources", "s3vm.tables")  # modules whose own errors speak of rows; the latter may not be installed
 
 
 class Checkpoint(NamedTuple):
@@ -81,10 +84,38 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
                 f"{path} is a checkpoint of another run: {name} there {_short(stored.get(name))}, here "
                 f"{_short(value)}. Give what was given then, or resume=False to start afresh"
             )
-    try:
+    with blamed(f"{path} is damaged: its parts do not make a checkpoint"):
         return Checkpoint(**_unpacked(header["content"], tensors))
+
+
+@contextmanager
+def blamed(wrong: str) -> Iterator[None]:
+    """What goes wrong in here is the fault of a checkpoint, unless the rows say that it is theirs."""
+    try:
+        yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-        raise ModelFormatError(f"{path}: its parts do not make a checkpoint ({short(str(problem))})") from problem
+        if type(problem).__module__.startswith(_OF_ROWS):
+            raise
+        why = _short(" ".join(str(problem).split()))
+        raise ModelFormatError(f"{wrong} ({why}). Start without resume=True") from problem
+
+
+def check(state: Any, problem: Problem, most: int) -> None:
+    """Raises an error unless this is a state of that problem after at most so many iterations.
+
+    What solvers keep beside is theirs to look at.
+    """
+    if not isinstance(state, State):
+        raise TypeError(f"it has {short(state)} in the place of a state")
+    if not is_whole(state.iteration) or state.iteration > most:
+        raise ValueError(f"{short(state.iteration)} of {most} iterations are done")
+    if state.kernel != problem.kernel or state.seed != problem.seed:
+        raise ValueError("its kernel or its seed is another")
+    model, scores = state.model(), state.labelled_scores()
+    shapes = (model.n_dims, model.coefficients.shape[2], np.shape(model.intercept))
+    wanted = (problem.n_dims, problem.n_columns, (problem.n_columns,))
+    if shapes != wanted or (scores is not None and scores.shape != problem.targets.shape):
+        raise ValueError("its arrays have other shapes")
 
 
 def is_checkpoint(path: Any) -> bool:

@@ -41,6 +41,7 @@ _CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str
 _MOST_CLASSES = 64 << 20  # bytes of their names
 _MOST_DIMS = 1 << 31
 _MOST_DEGREE = 1000
+_MOST_BETA = 1e6  # scikit-learn looks for a temperature up to exp(10)
 _MOST_BLOCK = 4 << 30  # bytes of the random frequencies that are drawn at once
 _PARTS: dict[str, type] = {
     kind.__name__: kind
@@ -205,8 +206,8 @@ def _parts(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
     beta = contents.entry("temperature", float, type(None))
     if beta is not None:
         clf._calibrator = Temperature(beta)
-        if beta <= 0:
-            raise ModelFormatError(f"its temperature is {beta}")
+        if not 0 < beta < _MOST_BETA:
+            raise ModelFormatError(f"its temperature is {beta}, which no calibration gives")
     if header["compression"] is not None:
         clf.compression_ = _part(header["compression"], Compression)
     if name == "S3VMClassifierCV":
@@ -232,7 +233,7 @@ def _function(contents: Contents, n_columns: int) -> Model:
     block_bytes = 8 * kernel.rows(block_size) * (n_dims + 1)
     if kernel.rows_per_feature > _MOST_DEGREE or (n_blocks and block_bytes > _MOST_BLOCK):
         raise ModelFormatError(f"its random features need blocks of {block_bytes / 2**30:.3g} GiB, which is too much")
-    if n_blocks and not 0 < block_size == kernel.whole(block_size):
+    if block_size == 0 or (n_blocks and block_size != kernel.whole(block_size)):
         raise ModelFormatError(f"it has blocks of {block_size} random features, which its kernel cannot have")
     probes = _probes(kernel, seed, n_blocks, n_dims)
     stored = contents.tensor("probes", len(probes), finite=False)
@@ -282,7 +283,10 @@ def _classes(described: dict[str, Any]) -> Array:
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
     if dtype.itemsize * len(values) > _MOST_CLASSES or (dtype.kind == "U" and 4 * longest > dtype.itemsize):
         raise ModelFormatError("the names of its classes are too long")
-    classes = np.array(values, dtype)
+    with np.errstate(over="ignore"):  # of which the next lines tell
+        classes = np.array(values, dtype)
+    if dtype.kind == "f" and not np.isfinite(classes).all():
+        raise ModelFormatError(f"its classes are {short(values)}, not all of which are finite numbers of type {name}")
     of_one_kind = all(type(value) in _CLASSES[dtype.kind] for value in values)
     if not of_one_kind or not len(np.unique(classes)) == len(values) > 1:
         raise ModelFormatError("its classes are not at least two different labels of one kind")

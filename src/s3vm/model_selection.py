@@ -344,8 +344,9 @@ def _last_step(estimator: Any) -> tuple[str, Any]:
     while isinstance(last, Pipeline):
         name, last = last.steps[-1]
         prefix += f"{name}__"
-    if not {"C", "gamma", "kernel", "probability", "unlabeled", "unlabeled_weight"} <= set(last.get_params()):
-        raise TypeError(f"estimator={estimator!r} is not an S3VMClassifier, nor a Pipeline that ends in one")
+    settings = last.get_params() if isinstance(last, BaseEstimator) else ()
+    if not {"C", "gamma", "kernel", "probability", "unlabeled", "unlabeled_weight"} <= set(settings):
+        raise TypeError(f"estimator={estimator!r} is not valid: give an S3VMClassifier, or a Pipeline that ends in one")
     return prefix, last
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from s3vm import checkpoints
 from s3vm._blas import one_blas_thread
-from s3vm._numbers import number
+from s3vm._numbers import is_whole, number
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.checkpoints import Checkpoint
@@ -133,17 +133,23 @@ def train(
     total, begun = solver.iterations(problem), time.monotonic()
     log = _Log(problem)
     stop = _Stop(rules.early_stopping, solver, problem, backend, done=0 if state is None else state.iteration)
-    keeper = None
+    keeper = found = None
     if rules.checkpoint is not None:
         run = {**rules.settings, **checkpoints.run_of(solver, problem, backend), "early_stopping": str(stop.kind)}
         keeper = _Keeper(rules, run)
         if (found := keeper.found()) is not None:
+            with checkpoints.blamed(f"{rules.checkpoint} is damaged: it is not where such a run can stand"):
+                checkpoints.check(found.state, problem, total)
+                log.recall(found.memory["log"])
+                stop.recall(found.memory["stop"])
             state = found.state
-            log.recall(found.memory["log"])
-            stop.recall(found.memory["stop"])
     line = Line(active=not callable(verbose) and verbose > 0, first=state.iteration if state is not None else 0)
     show = verbose if callable(verbose) else line.show
-    states: Iterator[State] = solver.run(problem, backend, state) if not stop.now else iter(())
+    states: Iterator[State] = iter(())
+    if not stop.now and found is not None:
+        states = _resumed(solver, problem, backend, found.state, rules.checkpoint)
+    elif not stop.now:
+        states = solver.run(problem, backend, state)
 
     def kept(why: str, kind: type[Warning]) -> None:
         done = 0 if state is None else state.iteration
@@ -195,6 +201,16 @@ def thinned(history: History) -> History:
         at = np.union1d(np.arange(1, n_lines, 2), n_lines - 1)
         history = {name: values[at] for name, values in history.items()}
     return history
+
+
+def _resumed(solver: Solver, problem: Problem, backend: Backend, state: State, checkpoint: Any) -> Iterator[State]:
+    """The states of a run that goes on: if not even the first one is reached, it is the checkpoint, as a rule."""
+    with checkpoints.blamed(f"{checkpoint} is damaged, or the rows cannot be read: the run does not go on from it"):
+        states = solver.run(problem, backend, state)
+        first = next(states, None)
+    if first is not None:
+        yield first
+        yield from states
 
 
 class _Keeper:
@@ -282,7 +298,10 @@ class _Stop:
         return {"codes": self._codes, "best": self._best, "count": self._count, "now": self.now}
 
     def recall(self, memory: dict[str, Any]) -> None:
-        self._codes, self._best, self._count, self.now = (memory[name] for name in ("codes", "best", "count", "now"))
+        codes, best, count, now = (memory[name] for name in ("codes", "best", "count", "now"))
+        if codes.ndim != 1 or np.isnan(number(best)) or not is_whole(count, 0) or not isinstance(now, bool):
+            raise ValueError("what it remembers of early stopping cannot be")
+        self._codes, self._best, self._count, self.now = codes, best, count, now
 
 
 class _Log:
@@ -332,6 +351,17 @@ class _Log:
         for name, part in (("lines", self._lines), ("curves", self._curves)):
             self._append(part, memory[name])
         self._stride, self.last, self._last_scores = memory["stride"], memory["last"], memory["scores"]
+        columns = self._lines | self._curves
+        if not (
+            all(isinstance(name, str) for name in (*columns, *self.last))
+            and all(isinstance(value, int | float) for value in self.last.values())
+            and len({len(values) for values in columns.values()}) == 1
+            and np.isfinite(self._lines["iteration"]).all()
+            and "iteration" in self.last
+            and is_whole(self._stride)
+            and (self._last_scores is None or self._held_out.fits(self._last_scores))
+        ):
+            raise ValueError("what it remembers of the history cannot be")
 
     def _append(self, lines: "dict[str, array[float]]", more: Mapping[str, Any]) -> None:
         n_before = len(next(iter(lines.values()))) if lines else 0
@@ -373,6 +403,10 @@ class _HeldOut:
     def of(self, scores: Array) -> Array:
         """The score of each row by the column that was trained without it, of those of all rows in all columns."""
         return scores.reshape(self._shape)[self._rows, self._groups]
+
+    def fits(self, scores: Array) -> bool:
+        """Whether these may be what `of` gave."""
+        return scores.shape == (len(self._rows), self._shape[2]) and scores.dtype.kind == "f"
 
     def brier(self, scores: Array) -> float:
         return float(brier_losses(self._codes, self.of(scores)).mean())

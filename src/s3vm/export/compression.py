@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from s3vm import backends
 from s3vm._blas import one_blas_thread
-from s3vm._numbers import number
+from s3vm._numbers import is_whole, number
 from s3vm._typing import Array, Rows
 from s3vm.estimators import S3VMClassifier
 from s3vm.models import Model, winners
@@ -35,6 +35,7 @@ _MOST_HELD_OUT = 10_000
 _CHUNK = 4096
 _RIDGE = 1e-8  # beside pieces of mean square 1: what float32 features can bear
 _TIMED = 2000
+_MOST_SCORE = 1e100  # whose square, summed over all rows, is still a number
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ def compress(
         Its `compression_` (that of its classifier, in a pipeline) says what it came to. If no model that is at least
         twice as fast keeps within the tolerance, a warning says so, and it is the nearest that was found.
     """
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance={tolerance!r} is not a share: give a number between 0 and 1")
+    if not 0 < number(tolerance) < 1:
+        raise ValueError(f"tolerance={tolerance!r} is not valid: give a number between 0 and 1")
     if into not in ("auto", "features", "landmarks"):
         raise ValueError(f'into={into!r} is not known: give "auto", "features" or "landmarks"')
     parts = taken_apart(estimator)
@@ -147,12 +148,18 @@ class _Compressor:
         self._rows = ArraySource(X, order[n_held_out : n_held_out + _MOST_FITTED], clf.dtype).take(slice(None))
         self._scores = self._decision(self._model, self._rows)
         self._truth = self._decision(self._model, self._held_out)
+        largest = max(float(np.abs(scores).max()) for scores in (self._scores, self._truth))
+        if not largest < _MOST_SCORE:
+            raise ValueError(
+                f"the scores of this model are up to {largest:.3g}, too large for least squares: scale the rows as the "
+                "training rows were scaled, or keep the model as it is"
+            )
         # What counts is the class, so rows count more the nearer they are to a boundary.
         margin = _margins(self._scores)
         self._weight = 1.0 / (0.1 + margin / max(float(np.median(margin)), 1e-12))
 
     def run(self, tolerance: float, into: str, size: int | None) -> S3VMClassifier:
-        if size is not None and not 1 <= size <= self._rows.shape[0]:
+        if size is not None and not (is_whole(size) and size <= self._rows.shape[0]):
             raise ValueError(
                 f"size={size!r} is not valid: give a whole number from 1 to {self._rows.shape[0]}, or more rows"
             )

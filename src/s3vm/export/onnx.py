@@ -188,6 +188,11 @@ def _flat(coefficients: Array) -> Array:
 def _labels(classes: Array) -> Array:
     """The classes as ONNX knows them: whole numbers, text, yes and no, or real numbers."""
     if classes.dtype.kind in "iu":
+        if int(classes.max()) > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"the class {classes.max()} is above the whole numbers that an ONNX file can have as a label: train "
+                "with classes below 2**63, or with text"
+            )
         return classes.astype(np.int64)
     return classes.astype(object) if classes.dtype.kind == "U" else classes
 

@@ -32,6 +32,7 @@ __all__ = [
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
 
+@runtime_checkable
 class State(Protocol):
     """Where a solver stands after an iteration.
 

@@ -255,6 +255,8 @@ def _start(gram: Gram, lower: Array, upper: Array, start: tuple[Array, Array | N
     """Feasible coefficients, and what they give."""
     nothing = np.zeros(gram.n)
     wanted, f = (nothing, nothing) if start is None else start
+    if np.shape(wanted) != nothing.shape or (f is not None and np.shape(f) != nothing.shape):
+        raise ValueError(f"a start needs {gram.n} coefficients and what they give: those of another problem do not fit")
     a = feasible(wanted, lower, upper)
     before, f = (nothing, nothing) if f is None else (wanted, f)
     moved = np.flatnonzero(a != before)
