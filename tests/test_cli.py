@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -596,6 +598,48 @@ def test_complaints(folder, monkeypatch, args, message):
     assert line.startswith("s3vm: ")
     assert message in line
     assert not list(folder.glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("fit few.csv -t label -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o same.csv", "same.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o linked.csv", "linked.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label --report ./few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label --checkpoint few.csv", "it is one of the files that are read. Give another name"),
+        ("fit few.csv -t label --unlabeled held.csv -o held.csv", "it is one of the files that are read"),
+        ("fit few.csv -t label --test held.csv -o held.csv", "it is one of the files that are read"),
+        ("fit parts -t label -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o x.s3vm --report ./x.s3vm", "./x.s3vm cannot be written twice: give each file"),
+        ("fit few.csv -t label -o x.s3vm --checkpoint x.s3vm", "x.s3vm cannot be written twice"),
+        ("fit few.csv -t label --report ''", "the name of a file to be written is empty: give one"),
+        ("fit few.csv -t label -o ''", "the name of a file to be written is empty: give one"),
+        ("predict m.s3vm held.csv -o held.csv", "held.csv cannot be written: it is one of the files that are read"),
+        ("predict m.s3vm parts -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
+        ("predict m.s3vm held.csv -o ''", "the name of a file to be written is empty: give one"),
+        ("compare few.csv -t label --report few.csv", "it is one of the files that are read"),
+        ("export m.s3vm m.s3vm --compress few.csv", "m.s3vm cannot be written: it is one of the files that are read"),
+        ("bench e.toml -o e.toml", "e.toml cannot be written: it is one of the files that are read"),
+        ("report few.csv -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("report .", ".: there is no such file; s3vm bench makes one"),
+        ("report ''", "'': there is no such file; s3vm bench makes one"),
+    ],
+)
+def test_what_is_read_is_not_written_over(folder, tmp_path, monkeypatch, args, message):
+    for name in ("few.csv", "held.csv"):
+        shutil.copy(folder / name, tmp_path)
+    shutil.copy(folder / "spam.s3vm", tmp_path / "m.s3vm")
+    (tmp_path / "parts").mkdir()
+    shutil.copy(folder / "few.csv", tmp_path / "parts" / "1.csv")
+    (tmp_path / "e.toml").write_text("[theory]\n")
+    (tmp_path / "same.csv").symlink_to("few.csv")
+    (tmp_path / "linked.csv").hardlink_to(tmp_path / "few.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("s3vm.cli.fitting.opened", lambda *_: pytest.fail("this should be said before the work"))
+    assert message in complaint(*shlex.split(args))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_values_that_are_missing(folder, tmp_path):

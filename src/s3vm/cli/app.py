@@ -239,7 +239,7 @@ def fit(
     columns = _names(features), _names(drop), _names(mark), _names(encode)
     files = Files(data, target, unlabeled or (), *columns, stream)
     settings = Settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale, max_seconds, checkpoint, resume)
-    output = output or f"{Path(data).name.split('.')[0]}.s3vm"
+    output = f"{Path(data).resolve().name.split('.')[0]}.s3vm" if output is None else output
     fitting.fit(Screen(json, quiet, verbose), files, settings, output, test, report)
 
 

@@ -13,7 +13,7 @@ import s3vm
 from s3vm import S3VMClassifier, container, tables
 from s3vm._typing import Array, Rows
 from s3vm.cli import summary
-from s3vm.cli.data import codes_of, target_of
+from s3vm.cli.data import codes_of, target_of, writable
 from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen, bytes_of, grid, printable
 from s3vm.models import winners
@@ -71,6 +71,7 @@ def predict(
     jobs: int = -1,
 ) -> None:
     served = load(model, jobs)
+    writable(None if output == "-" else output, inputs=[model, data])
     clf = served.classifier
     if probabilities and not hasattr(clf, "_calibrator"):
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
@@ -169,6 +170,7 @@ def export(screen: Screen, model: str, output: str, compress: str | None, tolera
     if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
         raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
     served = load(model)
+    writable(output, inputs=[model, compress])
     estimator = s3vm.load(model)
     result: dict[str, Any] = {"command": "export", "s3vm": s3vm.__version__, "model": model}
     if compress is not None:
