@@ -86,6 +86,8 @@ def folder(tmp_path_factory):
     np.savez(folder / "mails.npz", X=X[:600], y=np.where(KNOWN[:600], Y[:600], -1))
     run("fit", folder / "mails.csv", "-t", "label", "-o", folder / "spam.s3vm")
     pa_csv.write_csv(table(X[:9], [""] * 9), folder / "none.csv")
+    ours = dict.fromkeys(("prediction", "score", "probability_ham"), X[:9, 0])
+    pa_csv.write_csv(table(X[:9], id=np.arange(9), **ours), folder / "own.csv")
     np.savez(folder / "signs.npz", X=X[:60], y=np.where(np.arange(60) < 15, Y[:60], -1))
     plain = s3vm.S3VMClassifier(TSG(max_iter=2), probability=False).fit(table(X[:99]), np.where(KNOWN[:99], Y[:99], -1))
     plain.save(folder / "plain.s3vm")
@@ -365,6 +367,11 @@ def test_predict_finds_columns_by_name(folder, tmp_path):
     assert "300 rows" in run("predict", folder / "spam.s3vm", folder / "held.csv", "-o", tmp_path / "out.csv").stdout
 
 
+def test_columns_are_handed_on_under_names_that_are_free(folder):
+    shown = run("predict", folder / "spam.s3vm", folder / "own.csv", "--keep", "score,probability_ham").stdout
+    assert shown.splitlines()[0] == "score,probability_ham,prediction"
+
+
 def test_many_classes(tmp_path):
     rows, y = make_blobs(300, 2, centers=3, random_state=0)
     names = np.array(["a", "b", "c, d"])[y]
@@ -569,6 +576,14 @@ def test_datasets(folder, monkeypatch):
         ("fit mails.csv -t label --test few.parquet", "few.parquet: there is no such file"),
         ("fit mails.csv -t label -o nowhere/m.s3vm", "nowhere/m.s3vm cannot be written: there is no such folder"),
         ("fit mails.csv -t label --report nowhere/r.html", "nowhere/r.html cannot be written"),
+        ("fit mails.csv -t label --features width,label", "column 'label' is the target, which cannot be a feature"),
+        ("fit mails.csv -t label --features width --drop width", "column 'width' is needed as a feature"),
+        ("fit mails.csv -t label --encode label", "column 'label' cannot be encoded: it is the target"),
+        ("predict spam.s3vm held.csv --drop width", "column 'width' is needed as a feature and cannot be dropped"),
+        ("evaluate spam.s3vm held.csv -t width", "column 'width' is the target, which cannot be a feature"),
+        ("predict spam.s3vm own.csv --keep id,prediction", "--keep prediction: that is the name of a column"),
+        ("predict spam.s3vm own.csv --keep score --scores", "--keep score: that is the name of a column of the pred"),
+        ("predict spam.s3vm own.csv --keep probability_ham -p", "--keep probability_ham: that is the name of a column"),
         ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, 1 are needed"),
         ("fit held.csv -t id --drop label", "column 'id' has a different label in each row: is it the target?"),
         ("fit held.csv -t height --drop label,id", "give classes, not measurements"),

@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
-from s3vm.sources.files import source_of
+from s3vm.sources.files import FileSource, source_of
 from s3vm.tables import TableError, Writer, has_names, kinds, label_key, read, stream
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
@@ -189,6 +189,28 @@ def test_missing_columns(csv):
         read(path, "label", 3, drop=["a"])
     with pytest.raises(TableError, match="has no columns of features"):
         read(path, "label", drop=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("label", {"features": ["b", "label"]}, "column 'label' is the target, which cannot be a feature, too"),
+        ("label", {"features": ["a", "label=ham"]}, "column 'label' is the target, which cannot be a feature, too"),
+        ("label", {"features": ["label", "a"], "encode": ["label"]}, "column 'label' is the target"),
+        ("label", {"encode": ["label"]}, "column 'label' cannot be encoded: it is the target"),
+        ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
+        ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
+        ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: name it once"),
+        ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is needed as a feature and cannot be dropped"),
+        (None, {"features": ["a", "label=ham"], "drop": ["label"]}, "column 'label' is needed as a feature"),
+    ],
+)
+def test_columns_that_contradict_each_other(csv, target, options, message):
+    path = csv(columns())
+    for reading in (read, FileSource):
+        with pytest.raises(TableError, match=rf"data\.csv: {message}"):
+            reading(path, target, **options)
+    assert read(path, features=["label=ham", "a"]).names == ["label=ham", "a"], "without a target it is like any other"
 
 
 def test_wrong_kinds(tmp_path, csv):

@@ -75,9 +75,14 @@ def predict(
     clf = served.classifier
     if probabilities and not hasattr(clf, "_calibrator"):
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
+    names = [str(name) for name in clf.classes_.tolist()]
+    of_scores = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if scores else []
+    of_probabilities = [f"probability_{name}" for name in names] if probabilities else []
+    taken = [name for name in keep if name in ("prediction", *of_scores, *of_probabilities)]
+    if taken:
+        raise ValueError(f"--keep {taken[0]}: that is the name of a column of the predictions; rename it in {data}")
     source = tables.stream(data, features=served.features, keep=keep, drop=drop)
     classes, start = pa.array(clf.classes_), time.perf_counter()
-    names = [str(name) for name in clf.classes_.tolist()]
     counts = np.zeros(len(classes), dtype=np.int64)
     with screen.progress(f"predicting {Path(data).name}") as told, tables.Writer(output) as out:
         for batch in source:
@@ -86,11 +91,9 @@ def predict(
             shown = found.astype(np.float32)  # the digits that mean something
             columns: dict[str, Any] = {**batch.kept, "prediction": classes.take(pa.array(codes))}
             if scores:
-                titles = ["score"] if found.shape[1] == 1 else [f"score_{name}" for name in names]
-                columns |= dict(zip(titles, shown.T, strict=True))
+                columns |= dict(zip(of_scores, shown.T, strict=True))
             if probabilities:
-                titles = [f"probability_{name}" for name in names]
-                columns |= dict(zip(titles, served.probabilities(found).astype(np.float32).T, strict=True))
+                columns |= dict(zip(of_probabilities, served.probabilities(found).astype(np.float32).T, strict=True))
             out.write(columns)
             counts += np.bincount(codes, minlength=len(classes))
             told(int(counts.sum()), source.n_rows)
