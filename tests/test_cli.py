@@ -417,6 +417,20 @@ def test_labels_are_known_by_what_they_read_as(folder, tmp_path):
     assert errors[0] == errors[1] < 0.3
 
 
+def test_a_class_that_is_called_as_a_missing_value(tmp_path):
+    """As R writes missing values, and as Python does: no label, unless it is said what is."""
+    some = np.where(KNOWN[:300], NAMES[:300], "NA")
+    pa_csv.write_csv(table(X[:300], some), tmp_path / "na.csv")
+    common = ("-t", "label", "--C", 1, "--gamma", 1, "-o", tmp_path / "m.s3vm")
+    found = of_json("fit", tmp_path / "na.csv", *common)["data"]
+    assert (set(found["classes"]), found["unlabelled"]) == ({"ham", "spam"}, 250)
+    pa_csv.write_csv(table(X[:300], np.where(NAMES[:300] == "ham", "None", "spam")), tmp_path / "none.csv")
+    assert "if NA, None or ? is a class, say --mark nan" in complaint("fit", tmp_path / "none.csv", *common)
+    assert set(of_json("fit", tmp_path / "none.csv", *common, "--mark", "nan")["data"]["classes"]) == {"None", "spam"}
+    found = of_json("evaluate", tmp_path / "m.s3vm", tmp_path / "none.csv", "-t", "label")
+    assert (found["unlabelled"], found["measures"]["rows"]) == (0, 300), "the model knows its classes"
+
+
 def test_info(folder, tmp_path):
     result = of_json("info", folder / "spam.s3vm")
     assert result["names"] == ["width", "height"]
@@ -551,7 +565,7 @@ def test_datasets(folder, monkeypatch):
     assert (found["mails"]["rows"], found["mails"]["features"]) == (600, 2)
     assert set(found["mails"]["classes"]) == {"-1", "0", "1"}
     monkeypatch.setenv("S3VM_DATA", "nowhere")
-    assert "nowhere, which is no folder" in run("datasets").stderr
+    assert "warning: S3VM_DATA names nowhere, which is no folder" in run("datasets").stderr
 
 
 # What the user may get wrong

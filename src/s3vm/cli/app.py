@@ -116,7 +116,9 @@ Features = Annotated[
 Drop = Annotated[str | None, typer.Option(metavar="A,B,…", help="Columns to leave out.", rich_help_panel=_COLUMNS)]
 Mark = Annotated[
     str | None,
-    typer.Option(metavar="A,B,…", help="Labels that mean unlabelled, such as -1.", rich_help_panel=_COLUMNS),
+    typer.Option(
+        metavar="A,B,…", help="Labels that mean unlabelled, such as -1; else NA, None, ?.", rich_help_panel=_COLUMNS
+    ),
 ]
 Test = Annotated[str | None, typer.Option(metavar="FILE", help="Labelled rows to judge by.")]
 Report = Annotated[
@@ -227,9 +229,9 @@ def fit(
 ) -> None:
     """Learn a model from labelled and unlabelled rows, and write it to a file.
 
-    Rows with an empty label are unlabelled. Features are standardised, C and gamma tuned by cross-validation on the
-    labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than a quarter of the memory
-    are read in a stream.
+    Rows with an empty label, or NA, None, ?, are unlabelled. Features are standardised, C and gamma tuned by
+    cross-validation on the labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than
+    a quarter of the memory are read in a stream.
     """
     from s3vm.cli import fitting
     from s3vm.cli.data import Files

@@ -35,7 +35,7 @@ class Files:
     target : the column of labels
     unlabeled : tables without labels
     features, drop : columns to use, or not to use; nothing is all but the target
-    mark : labels that mean "no label"
+    mark : labels that mean "no label"; nothing is the usual ones
     encode : columns that are no numbers, of which each value becomes a feature
     stream : whether to read the unlabelled rows again and again instead of keeping them; None: if they are many
     """
@@ -230,7 +230,8 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
         raise tables.TableError(f"{where} has no labels: label some rows of each class")
     if len(counts) == 1:
         one = shortened(repr(next(iter(counts))))
-        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too")
+        usual = "" if files.mark else "; if NA, None or ? is a class, say --mark nan"
+        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too{usual}")
     fractions = [label for label in counts if isinstance(label, float)]
     if fractions:
         raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")

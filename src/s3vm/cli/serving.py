@@ -117,6 +117,7 @@ def evaluate(
 ) -> None:
     served = load(model, jobs)
     clf = served.classifier
+    mark = mark or tuple(tables.USUAL_MARKS.difference(map(str, clf.classes_)))  # what it was taught is a class
     source = tables.stream(data, target_of(data, target), served.features, mark=mark)
     codes, scores, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as told:

@@ -27,10 +27,22 @@ from s3vm.arrays import check_size
 from s3vm.sources import as_rows, stack
 from s3vm.tables.errors import TableError, listed, nearest, shortened
 from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
-from s3vm.tables.labels import label_key, labels_of, of_one_kind
+from s3vm.tables.labels import USUAL_MARKS, label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
 
-__all__ = ["Batch", "Chunk", "Stream", "Table", "TableError", "Writer", "has_names", "label_key", "read", "stream"]
+__all__ = [
+    "USUAL_MARKS",
+    "Batch",
+    "Chunk",
+    "Stream",
+    "Table",
+    "TableError",
+    "Writer",
+    "has_names",
+    "label_key",
+    "read",
+    "stream",
+]
 
 _MOST_VALUES = 1000  # of a column that is encoded
 
@@ -201,7 +213,9 @@ def stream(
         A feature ``"city=Bonn"`` is 1 where the column `city` is `Bonn`, else 0.
     drop : names of columns that are no features
     keep : names of columns that are handed on as they are
-    mark : labels that mean "no label", beside empty and missing ones
+    mark : labels that mean "no label", beside empty cells, missing values, nan and null
+        By default `USUAL_MARKS`: NA, N/A, n/a, None, none and ?. Give others, ``["nan"]`` if there are none, and these
+        are classes like any other.
     encode : names of columns of text (or of anything)
         Each becomes a feature of 0 and 1 for each of its values, such as ``"city=Bonn"``. They are read once to find
         the values.
@@ -218,10 +232,8 @@ def stream(
     if not given or not all(isinstance(one, str | os.PathLike) for one in given):
         raise TableError(f"{path!r} is no path: give the name of a file or folder, or a list of them")
     paths = [os.fspath(one) for one in given]
-    if "" in paths:
-        raise TableError("the name of the file is empty: give the name of a file or folder")
     path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark)
+    drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark) or USUAL_MARKS
     opened = [kind_of(name)(name) for one in paths for name in files_of(one)]
     files = [file for file in opened if isinstance(file, Named)]
     if not files:
