@@ -441,7 +441,8 @@ def bench(
         typer.Option("--output", "-o", metavar="FILE", help="Parquet file; by default CONFIG's name with .parquet."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Runs at a time, if not as in CONFIG.")
+        int | None,
+        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time, if not as in CONFIG."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
