@@ -572,6 +572,8 @@ rows = 100
 [errors]
 trials = 1
 folds = 2
+[times]
+synthetic = { skin = [] }
 [solvers.tsg]
 kind = "tsg"
 [solvers.svm]
