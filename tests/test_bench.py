@@ -367,7 +367,7 @@ def test_ctrl_c(tmp_path):
         ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has 'x' in protocols: give of honest, oracle"),
         ("[times]\nsizes = [-1, 0]", "tiny.toml: times has sizes = 0: give a number from 1 to"),
         ("[times.synthetic]\nskin = [-1]", "tiny.toml: synthetic skin has rows = -1: give a number from 1 to"),
-        ("[tuning]\nlog_c = [400]", "tiny.toml: tuning has log_c = 400: give a number from -30 to 30"),
+        ("[tuning]\nlog_c = [400]", "tiny.toml: tuning has log_c = 400: give a number from -307 to 307"),
         ("", "tiny.toml asks for no run: give sets, solvers and a part, one of times, errors"),
         ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml asks for no run: give sets, solvers and a part"),
         ("solvers = { tsg = {} }\n[errors]", "tiny.toml asks for no run: give sets, solvers and a part"),

@@ -23,7 +23,7 @@ Task = dict[str, Any]
 
 PROTOCOLS = ("honest", "oracle")
 _COUNT = (1, 1_000_000_000)
-_POWER = (-30, 30)
+_POWER = (-307, 307)  # of ten, as a number can hold
 _RANGES: dict[str, tuple[float, float]] = {  # of numbers, and of each of several; -1 in `sizes` is all rows
     "n_labelled": _COUNT,
     "processes": (1, 1000),
