@@ -18,6 +18,7 @@ from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen, bytes_of, grid, printable
 from s3vm.models import winners
 from s3vm.pipelines import Parts, taken_apart
+from s3vm.tables.labels import USUAL_MARKS
 
 __all__ = ["evaluate", "export", "info", "predict"]
 
@@ -117,7 +118,7 @@ def evaluate(
 ) -> None:
     served = load(model, jobs)
     clf = served.classifier
-    mark = mark or tuple(tables.USUAL_MARKS.difference(map(str, clf.classes_)))  # what it was taught is a class
+    mark = mark or tuple(USUAL_MARKS.difference(map(str, clf.classes_)))  # what it was taught is a class
     source = tables.stream(data, target_of(data, target), served.features, mark=mark)
     codes, scores, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as told:

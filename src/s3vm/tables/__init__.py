@@ -30,19 +30,7 @@ from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
 from s3vm.tables.labels import USUAL_MARKS, label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
 
-__all__ = [
-    "USUAL_MARKS",
-    "Batch",
-    "Chunk",
-    "Stream",
-    "Table",
-    "TableError",
-    "Writer",
-    "has_names",
-    "label_key",
-    "read",
-    "stream",
-]
+__all__ = ["Batch", "Chunk", "Stream", "Table", "TableError", "Writer", "has_names", "label_key", "read", "stream"]
 
 _MOST_VALUES = 1000  # of a column that is encoded
 
@@ -214,7 +202,7 @@ def stream(
     drop : names of columns that are no features
     keep : names of columns that are handed on as they are
     mark : labels that mean "no label", beside empty cells, missing values, nan and null
-        By default `USUAL_MARKS`: NA, N/A, n/a, None, none and ?. Give others, ``["nan"]`` if there are none, and these
+        By default the usual ones: NA, N/A, n/a, None, none and ?. Give others, ``["nan"]`` if there are none, and these
         are classes like any other.
     encode : names of columns of text (or of anything)
         Each becomes a feature of 0 and 1 for each of its values, such as ``"city=Bonn"``. They are read once to find
