@@ -349,10 +349,41 @@ def test_ctrl_c(tmp_path):
         ("[errors]\ntrials = 1.5", "errors has trials = 1.5, where int is needed"),
         ("errors = 3", "errors is 3, where a table of settings is needed"),
         ("solvers = 3", "solvers are tables of settings: [solvers.tsg]"),
+        ("seconds = nan", "tiny.toml: the file has seconds = nan: give a number from 0.001 to 10,000,000"),
+        ("seconds = -1", "tiny.toml: the file has seconds = -1: give a number from 0.001 to 10,000,000"),
+        ("[times]\nseconds = 0", "tiny.toml: times has seconds = 0: give a number from 0.001 to 10,000,000"),
+        ("megabytes = 1e300", "tiny.toml: the file has megabytes = 1e+300: give a number from 1 to 1,000,000,000"),
+        ("megabytes = -5", "tiny.toml: the file has megabytes = -5: give a number from 1 to 1,000,000,000"),
+        ("n_labelled = 0", "tiny.toml: the file has n_labelled = 0: give a number from 1 to 1,000,000,000"),
+        (f"n_labelled = {10**4000}", "tiny.toml: the file has n_labelled = 1000"),
+        (f"n_labelled = {'9' * 5000}", "tiny.toml is not valid TOML: Exceeds the limit"),
+        ("processes = 0", "tiny.toml: the file has processes = 0: give a number from 1 to 1,000"),
+        ("processes = 1000000", "tiny.toml: the file has processes = 1000000: give a number from 1 to 1,000"),
+        ("[errors]\ntrials = 0", "tiny.toml: errors has trials = 0: give a number from 1 to"),
+        ("[curves]\ntrials = -1", "tiny.toml: curves has trials = -1: give a number from 1 to"),
+        ("[solvers]\ntsg = { trials = 0 }", "tiny.toml: tsg has trials = 0: give a number from 1 to"),
+        ("[solvers]\ntsg = { weight = inf }", "tiny.toml: tsg has weight = inf: give a number from 0 to"),
+        ("[solvers]\ntsg = { parts = ['time'] }", "tsg has 'time' in parts: give of times, errors, curves"),
+        ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has 'x' in protocols: give of honest, oracle"),
+        ("[times]\nsizes = [-1, 0]", "tiny.toml: times has sizes = 0: give a number from 1 to"),
+        ("[times.synthetic]\nskin = [-1]", "tiny.toml: synthetic skin has rows = -1: give a number from 1 to"),
+        ("[tuning]\nlog_c = [400]", "tiny.toml: tuning has log_c = 400: give a number from -307 to 307"),
+        ("", "tiny.toml asks for no run: give sets, solvers and a part, one of times, errors"),
+        ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml asks for no run: give sets, solvers and a part"),
+        ("solvers = { tsg = {} }\n[errors]", "tiny.toml asks for no run: give sets, solvers and a part"),
+        (b"title = '\xe9'", "tiny.toml is not UTF-8: save the file as UTF-8"),
     ],
 )
 def test_what_a_configuration_may_have_wrong(tmp_path, text, message):
-    assert message in " ".join(bench(write(tmp_path, text), code=1).stderr.split())
+    path = tmp_path / "tiny.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    said = " ".join(bench(path, code=1).stderr.split())
+    assert message in said
+    assert len(said) < 500
+
+
+def test_processes_have_a_limit_on_the_command_line(tmp_path):
+    assert "Invalid value for '--processes'" in bench(write(tmp_path, "[theory]\n"), "-p", 1_000_000, code=1).stderr
 
 
 def test_a_set_that_is_missing_is_said(tmp_path, monkeypatch):

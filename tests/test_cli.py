@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -84,6 +86,8 @@ def folder(tmp_path_factory):
     np.savez(folder / "mails.npz", X=X[:600], y=np.where(KNOWN[:600], Y[:600], -1))
     run("fit", folder / "mails.csv", "-t", "label", "-o", folder / "spam.s3vm")
     pa_csv.write_csv(table(X[:9], [""] * 9), folder / "none.csv")
+    ours = dict.fromkeys(("prediction", "score", "probability_ham"), X[:9, 0])
+    pa_csv.write_csv(table(X[:9], id=np.arange(9), **ours), folder / "own.csv")
     np.savez(folder / "signs.npz", X=X[:60], y=np.where(np.arange(60) < 15, Y[:60], -1))
     plain = s3vm.S3VMClassifier(TSG(max_iter=2), probability=False).fit(table(X[:99]), np.where(KNOWN[:99], Y[:99], -1))
     plain.save(folder / "plain.s3vm")
@@ -363,6 +367,11 @@ def test_predict_finds_columns_by_name(folder, tmp_path):
     assert "300 rows" in run("predict", folder / "spam.s3vm", folder / "held.csv", "-o", tmp_path / "out.csv").stdout
 
 
+def test_columns_are_handed_on_under_names_that_are_free(folder):
+    shown = run("predict", folder / "spam.s3vm", folder / "own.csv", "--keep", "score,probability_ham").stdout
+    assert shown.splitlines()[0] == "score,probability_ham,prediction"
+
+
 def test_many_classes(tmp_path):
     rows, y = make_blobs(300, 2, centers=3, random_state=0)
     names = np.array(["a", "b", "c, d"])[y]
@@ -406,6 +415,20 @@ def test_labels_are_known_by_what_they_read_as(folder, tmp_path):
         for name in ("floats.parquet", "text.csv")
     ]
     assert errors[0] == errors[1] < 0.3
+
+
+def test_a_class_that_is_called_as_a_missing_value(tmp_path):
+    """As R writes missing values, and as Python does: no label, unless it is said what is."""
+    some = np.where(KNOWN[:300], NAMES[:300], "NA")
+    pa_csv.write_csv(table(X[:300], some), tmp_path / "na.csv")
+    common = ("-t", "label", "--C", 1, "--gamma", 1, "-o", tmp_path / "m.s3vm")
+    found = of_json("fit", tmp_path / "na.csv", *common)["data"]
+    assert (set(found["classes"]), found["unlabelled"]) == ({"ham", "spam"}, 250)
+    pa_csv.write_csv(table(X[:300], np.where(NAMES[:300] == "ham", "None", "spam")), tmp_path / "none.csv")
+    assert "if NA, None or ? is a class, say --mark nan" in complaint("fit", tmp_path / "none.csv", *common)
+    assert set(of_json("fit", tmp_path / "none.csv", *common, "--mark", "nan")["data"]["classes"]) == {"None", "spam"}
+    found = of_json("evaluate", tmp_path / "m.s3vm", tmp_path / "none.csv", "-t", "label")
+    assert (found["unlabelled"], found["measures"]["rows"]) == (0, 300), "the model knows its classes"
 
 
 def test_info(folder, tmp_path):
@@ -542,7 +565,7 @@ def test_datasets(folder, monkeypatch):
     assert (found["mails"]["rows"], found["mails"]["features"]) == (600, 2)
     assert set(found["mails"]["classes"]) == {"-1", "0", "1"}
     monkeypatch.setenv("S3VM_DATA", "nowhere")
-    assert "nowhere, which is no folder" in run("datasets").stderr
+    assert "warning: S3VM_DATA names nowhere, which is no folder" in run("datasets").stderr
 
 
 # What the user may get wrong
@@ -567,6 +590,14 @@ def test_datasets(folder, monkeypatch):
         ("fit mails.csv -t label --test few.parquet", "few.parquet: there is no such file"),
         ("fit mails.csv -t label -o nowhere/m.s3vm", "nowhere/m.s3vm cannot be written: there is no such folder"),
         ("fit mails.csv -t label --report nowhere/r.html", "nowhere/r.html cannot be written"),
+        ("fit mails.csv -t label --features width,label", "column 'label' is the target, which cannot be a feature"),
+        ("fit mails.csv -t label --features width --drop width", "column 'width' is needed as a feature"),
+        ("fit mails.csv -t label --encode label", "column 'label' cannot be encoded: it is the target"),
+        ("predict spam.s3vm held.csv --drop width", "column 'width' is needed as a feature and cannot be dropped"),
+        ("evaluate spam.s3vm held.csv -t width", "column 'width' is the target, which cannot be a feature"),
+        ("predict spam.s3vm own.csv --keep id,prediction", "--keep prediction: that is the name of a column"),
+        ("predict spam.s3vm own.csv --keep score --scores", "--keep score: that is the name of a column of the pred"),
+        ("predict spam.s3vm own.csv --keep probability_ham -p", "--keep probability_ham: that is the name of a column"),
         ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, 1 are needed"),
         ("fit held.csv -t id --drop label", "column 'id' has a different label in each row: is it the target?"),
         ("fit held.csv -t height --drop label,id", "give classes, not measurements"),
@@ -596,6 +627,48 @@ def test_complaints(folder, monkeypatch, args, message):
     assert line.startswith("s3vm: ")
     assert message in line
     assert not list(folder.glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("fit few.csv -t label -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o same.csv", "same.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o linked.csv", "linked.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label --report ./few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label --checkpoint few.csv", "it is one of the files that are read. Give another name"),
+        ("fit few.csv -t label --unlabeled held.csv -o held.csv", "it is one of the files that are read"),
+        ("fit few.csv -t label --test held.csv -o held.csv", "it is one of the files that are read"),
+        ("fit parts -t label -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
+        ("fit few.csv -t label -o x.s3vm --report ./x.s3vm", "./x.s3vm cannot be written twice: give each file"),
+        ("fit few.csv -t label -o x.s3vm --checkpoint x.s3vm", "x.s3vm cannot be written twice"),
+        ("fit few.csv -t label --report ''", "the name of a file to be written is empty: give one"),
+        ("fit few.csv -t label -o ''", "the name of a file to be written is empty: give one"),
+        ("predict m.s3vm held.csv -o held.csv", "held.csv cannot be written: it is one of the files that are read"),
+        ("predict m.s3vm parts -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
+        ("predict m.s3vm held.csv -o ''", "the name of a file to be written is empty: give one"),
+        ("compare few.csv -t label --report few.csv", "it is one of the files that are read"),
+        ("export m.s3vm m.s3vm --compress few.csv", "m.s3vm cannot be written: it is one of the files that are read"),
+        ("bench e.toml -o e.toml", "e.toml cannot be written: it is one of the files that are read"),
+        ("report few.csv -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
+        ("report .", ".: there is no such file; s3vm bench makes one"),
+        ("report ''", "'': there is no such file; s3vm bench makes one"),
+    ],
+)
+def test_what_is_read_is_not_written_over(folder, tmp_path, monkeypatch, args, message):
+    for name in ("few.csv", "held.csv"):
+        shutil.copy(folder / name, tmp_path)
+    shutil.copy(folder / "spam.s3vm", tmp_path / "m.s3vm")
+    (tmp_path / "parts").mkdir()
+    shutil.copy(folder / "few.csv", tmp_path / "parts" / "1.csv")
+    (tmp_path / "e.toml").write_text("[theory]\n")
+    (tmp_path / "same.csv").symlink_to("few.csv")
+    (tmp_path / "linked.csv").hardlink_to(tmp_path / "few.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("s3vm.cli.fitting.opened", lambda *_: pytest.fail("this should be said before the work"))
+    assert message in complaint(*shlex.split(args))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_values_that_are_missing(folder, tmp_path):

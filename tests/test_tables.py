@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
-from s3vm.sources.files import source_of
+from s3vm.sources.files import FileSource, source_of
 from s3vm.tables import TableError, Writer, has_names, kinds, label_key, read, stream
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
@@ -115,11 +115,18 @@ def test_labels(csv):
     assert labels("1", "", "2", "nan", "null", '""', " 3 ") == [1, None, 2, None, None, None, 3]
     assert labels("1.0", "+1", "-1", "0.5") == [1.0, 1.0, -1.0, 0.5]
     assert labels("007", "1") == ["007", "1"]
-    assert labels("NA", "None", "x") == ["NA", "None", "x"], "names, unless said otherwise"
-    assert labels("NA", "x", mark=["NA"]) == [None, "x"]
+    missing = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", '""', " NA ")
+    assert labels(*missing, "x") == [None] * len(missing) + ["x"]
+    assert labels("NA", "None", "x", "", "nan", mark=["nan"]) == ["NA", "None", "x", None, None], "unless others are"
+    assert labels("NA", "None", "x", mark=["NA"]) == [None, "None", "x"]
     assert labels("-1", "0", "1.0", mark=["-1"]) == [None, 0, 1]
     assert labels("True", "False", "") == ["True", "False", None]
     assert [label_key(value) for value in (1, 1.0, "1", "+1", "1.5", "x", "01")] == ["1"] * 4 + ["1.5", "x", "01"]
+
+
+def test_marks_are_of_labels_only(csv):
+    """A value of a column that is encoded may have any name, as models know it by that."""
+    assert read(csv("a,city\n1,None\n2,Bonn\n3,\n"), encode=["city"]).names == ["a", "city=Bonn", "city=None"]
 
 
 def test_labels_in_parquet(tmp_path):
@@ -170,13 +177,37 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a\n1e39\n", r"by column: 'a' 1"),
         ("a,a\n1,2\n", "several columns named 'a'"),
         ("1.5,2\n1,2\n", "begins with numbers"),
-        (b"\xff\xfea,b\n", "has no rows|cannot be read"),
+        (b"\xff\xfea,b\n", "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16-be"), "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
+        ("größe,b\n1,2\n".encode("latin-1"), "data.csv, line 1, the names of the columns, is not UTF-8: save the file"),
         (b"a,b\n1,\xe9t\xe9\n", "column 'b' is not UTF-8: save the file as UTF-8"),
     ],
 )
 def test_errors_of_csv(csv, content, message):
     with pytest.raises(TableError, match=message):
         read(csv(content))
+
+
+def test_text_in_another_encoding_far_down(csv):
+    path = csv(b"a,label\n" + b"1,x\n" * 300_000 + b"2,\xe9t\xe9\n")
+    with pytest.raises(TableError, match=r"data\.csv.* is not UTF-8: save the file as UTF-8"):
+        read(path, "label")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_names_of_files_that_are_no_text(tmp_path):
+    for kind in ("csv", "parquet"):
+        path = tmp_path / os.fsdecode(b"caf\xe9." + kind.encode())
+        path.write_bytes(b"a,b\n1,2\n")
+        for reading in (read, source_of):
+            with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}': the name of the file is not UTF-8: rename it"):
+                reading(path)
+        with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}' cannot be written: the name is not UTF-8"):
+            Writer(path)
+    path = tmp_path / os.fsdecode(b"caf\xe9.npz")
+    np.savez(path, X=X)
+    np.testing.assert_array_equal(read(path).rows, X)
 
 
 def test_missing_columns(csv):
@@ -189,6 +220,28 @@ def test_missing_columns(csv):
         read(path, "label", 3, drop=["a"])
     with pytest.raises(TableError, match="has no columns of features"):
         read(path, "label", drop=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("label", {"features": ["b", "label"]}, "column 'label' is the target, which cannot be a feature, too"),
+        ("label", {"features": ["a", "label=ham"]}, "column 'label' is the target, which cannot be a feature, too"),
+        ("label", {"features": ["label", "a"], "encode": ["label"]}, "column 'label' is the target"),
+        ("label", {"encode": ["label"]}, "column 'label' cannot be encoded: it is the target"),
+        ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
+        ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
+        ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: name it once"),
+        ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is needed as a feature and cannot be dropped"),
+        (None, {"features": ["a", "label=ham"], "drop": ["label"]}, "column 'label' is needed as a feature"),
+    ],
+)
+def test_columns_that_contradict_each_other(csv, target, options, message):
+    path = csv(columns())
+    for reading in (read, FileSource):
+        with pytest.raises(TableError, match=rf"data\.csv: {message}"):
+            reading(path, target, **options)
+    assert read(path, features=["label=ham", "a"]).names == ["label=ham", "a"], "without a target it is like any other"
 
 
 def test_wrong_kinds(tmp_path, csv):
@@ -207,8 +260,9 @@ def test_wrong_kinds(tmp_path, csv):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(TableError, match="is a folder"):
         read(tmp_path / "folder.csv")
-    with pytest.raises(TableError, match="the name of the file is empty"):
-        read("")
+    for reading in (read, FileSource, source_of):
+        with pytest.raises(TableError, match="the name of the file is empty: give the name of a file or folder"):
+            reading("")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.csv")
         with pytest.raises(TableError, match="neither a file nor a folder"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,26 @@ from s3vm.bench.ablation import VARIANTS
 from s3vm.bench.results import Results
 from s3vm.datasets import KNOWN
 from s3vm.solvers import SOLVERS
+from s3vm.tables.errors import shortened
 
 __all__ = ["Config", "Subject", "key_of", "read"]
 
 Task = dict[str, Any]
 
 PROTOCOLS = ("honest", "oracle")
+_COUNT = (1, 1_000_000_000)
+_POWER = (-307, 307)  # of ten, as a number can hold
+_RANGES: dict[str, tuple[float, float]] = {  # of numbers, and of each of several; -1 in `sizes` is all rows
+    "n_labelled": _COUNT,
+    "processes": (1, 1000),
+    "seconds": (0.001, 1e7),
+    "megabytes": (1, 1e9),
+    "weight": (0, 1e9),
+    "folds": (2, _COUNT[1]),
+    **dict.fromkeys(("trials", "oracle_trials", "repeats", "seeds", "max_iter", "iterations"), _COUNT),
+    **dict.fromkeys(("sizes", "rows", "test_rows"), _COUNT),
+    **dict.fromkeys(("log_c", "log_gamma", "log_eta"), _POWER),
+}
 
 
 @dataclass(frozen=True)
@@ -275,7 +290,9 @@ def read(path: Any) -> Config:
         raise ValueError(f"{path} is not a file: give an experiment, a TOML file")
     try:
         given = tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as problem:
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8: save the file as UTF-8") from None
+    except ValueError as problem:  # of Python's own, too, if a number has thousands of digits
         raise ValueError(f"{path.name} is not valid TOML: {problem}") from None
     subjects = given.pop("solvers", {})
     if not isinstance(subjects, dict) or not all(isinstance(one, dict) for one in subjects.values()):
@@ -321,7 +338,18 @@ def _made(kind: type, given: Any, path: Path, where: str) -> Any:
         if not _is_a(value, hints[name]):
             wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
             raise ValueError(f"{path.name}: {where} has {name} = {value!r}, where {wanted} is needed")
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int | float) and not (name == "sizes" and one == -1):
+                _check_number(name, one, path, where)
     return kind(**made)
+
+
+def _check_number(name: str, value: float, path: Path, where: str) -> None:
+    """Raises a ValueError if a number is not in the range that its name allows."""
+    low, high = _RANGES.get(name, (-math.inf, math.inf))
+    if not low <= value <= high:
+        shown = shortened(repr(value), 60)
+        raise ValueError(f"{path.name}: {where} has {name} = {shown}: give a number from {low:,} to {high:,.0f}")
 
 
 def _is_a(value: Any, hint: Any) -> bool:
@@ -350,6 +378,10 @@ def _check(config: Config, path: Path) -> None:
             )
         if subject.tuned not in ("shared", "own"):
             raise ValueError(f'{path.name}: {name} has tuned = {subject.tuned!r}: give "shared" or "own"')
+        for given, known in (("parts", ("times", "errors", "curves")), ("protocols", PROTOCOLS)):
+            strange = [one for one in getattr(subject, given) if one not in known]
+            if strange:
+                raise ValueError(f"{path.name}: {name} has {strange[0]!r} in {given}: give of {', '.join(known)}")
     if config.sets and config.tuning.by not in config.solvers:
         raise ValueError(f"{path.name}: tuning is by {config.tuning.by!r}, which is none of the solvers")
     strange = [one for one in config.errors.protocols if one not in PROTOCOLS] if config.errors else []
@@ -360,3 +392,10 @@ def _check(config: Config, path: Path) -> None:
         for name in made:
             if name not in KNOWN:
                 raise ValueError(f"{path.name}: no synthetic rows of {name!r} can be made: give {', '.join(KNOWN)}")
+    for name, sizes in config.times.synthetic.items() if config.times else ():
+        for size in sizes:
+            _check_number("rows", size, path, f"synthetic {name}")
+    parts = [part for part in _PARTS if part != "tuning"]
+    rows = config.sets or config.theory or (config.times and config.times.synthetic)
+    if not rows or all(getattr(config, part) is None for part in parts):
+        raise ValueError(f"{path.name} asks for no run: give sets, solvers and a part, one of {', '.join(parts)}")

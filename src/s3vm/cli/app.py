@@ -116,7 +116,9 @@ Features = Annotated[
 Drop = Annotated[str | None, typer.Option(metavar="A,B,…", help="Columns to leave out.", rich_help_panel=_COLUMNS)]
 Mark = Annotated[
     str | None,
-    typer.Option(metavar="A,B,…", help="Labels that mean unlabelled, such as -1.", rich_help_panel=_COLUMNS),
+    typer.Option(
+        metavar="A,B,…", help="Labels that mean unlabelled, such as -1; else NA, None, ?.", rich_help_panel=_COLUMNS
+    ),
 ]
 Test = Annotated[str | None, typer.Option(metavar="FILE", help="Labelled rows to judge by.")]
 Report = Annotated[
@@ -227,9 +229,9 @@ def fit(
 ) -> None:
     """Learn a model from labelled and unlabelled rows, and write it to a file.
 
-    Rows with an empty label are unlabelled. Features are standardised, C and gamma tuned by cross-validation on the
-    labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than a quarter of the memory
-    are read in a stream.
+    Rows with an empty label, or NA, None, ?, are unlabelled. Features are standardised, C and gamma tuned by
+    cross-validation on the labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than
+    a quarter of the memory are read in a stream.
     """
     from s3vm.cli import fitting
     from s3vm.cli.data import Files
@@ -239,7 +241,7 @@ def fit(
     columns = _names(features), _names(drop), _names(mark), _names(encode)
     files = Files(data, target, unlabeled or (), *columns, stream)
     settings = Settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale, max_seconds, checkpoint, resume)
-    output = output or f"{Path(data).name.split('.')[0]}.s3vm"
+    output = f"{Path(data).resolve().name.split('.')[0]}.s3vm" if output is None else output
     fitting.fit(Screen(json, quiet, verbose), files, settings, output, test, report)
 
 
@@ -439,7 +441,8 @@ def bench(
         typer.Option("--output", "-o", metavar="FILE", help="Parquet file; by default CONFIG's name with .parquet."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Runs at a time, if not as in CONFIG.")
+        int | None,
+        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time, if not as in CONFIG."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

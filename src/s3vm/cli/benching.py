@@ -26,9 +26,9 @@ __all__ = ["bench", "report"]
 
 def bench(screen: Screen, config: str, output: str | None, processes: int | None, shown: bool) -> None:
     """Runs what a configuration asks for; an interrupted one goes on where it stopped."""
-    target = output or f"{Path(config).stem}.parquet"
-    writable(target)
     described = read(config)
+    target = f"{Path(config).stem}.parquet" if output is None else output
+    writable(target, inputs=[config])
     standing, start = Standing(), time.perf_counter()
     try:
         if shown and sys.stderr.isatty():
@@ -65,10 +65,10 @@ def bench(screen: Screen, config: str, output: str | None, processes: int | None
 
 def report(screen: Screen, results: str, output: str | None) -> None:
     """Makes the report of a file of results."""
-    target = output or str(Path(results).with_suffix(".html"))
     if not Path(results).is_file():
-        raise FileNotFoundError(f"{results}: there is no such file; s3vm bench makes one")
-    writable(target)
+        raise FileNotFoundError(f"{results or repr('')}: there is no such file; s3vm bench makes one")
+    target = str(Path(results).with_suffix(".html")) if output is None else output
+    writable(target, inputs=[results])
     optional("matplotlib", "report")
     from s3vm.report.experiment import of_experiment
 

@@ -57,7 +57,7 @@ def compare(
 ) -> None:
     for name in solvers:
         solver(name)  # or it says which there are
-    writable(report)
+    writable(report, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
     data = gather(screen, files)

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Files:
     target : the column of labels
     unlabeled : tables without labels
     features, drop : columns to use, or not to use; nothing is all but the target
-    mark : labels that mean "no label"
+    mark : labels that mean "no label"; nothing is the usual ones
     encode : columns that are no numbers, of which each value becomes a feature
     stream : whether to read the unlabelled rows again and again instead of keeping them; None: if they are many
     """
@@ -164,9 +164,19 @@ def held_rows(screen: Screen, files: Files, data: Data, test: str | None) -> tup
     return table.rows[codes >= 0], codes[codes >= 0]
 
 
-def writable(*paths: str | None) -> None:
-    """Complains before the work, not after it, if there is no place for a result."""
-    for path in filter(None, paths):
+def writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Complains before the work, not after it, if there is no place for a result, or if it would replace another file.
+
+    Parameters
+    ----------
+    outputs : files that will be written; None: none
+    inputs : files and folders that are read; None: none
+    """
+    paths = [path for path in outputs if path is not None]
+    read = [name for path in inputs if path for name in files_of(path)]
+    for at, path in enumerate(paths):
+        if not path:
+            raise ValueError("the name of a file to be written is empty: give one")
         folder = Path(path).resolve().parent
         if not folder.is_dir():
             raise ValueError(f"{path} cannot be written: there is no such folder")
@@ -174,6 +184,17 @@ def writable(*paths: str | None) -> None:
             raise ValueError(
                 f"{path} cannot be written: {'it is a folder' if Path(path).is_dir() else 'no permission'}"
             )
+        if any(_is_same(path, name) for name in read):
+            raise ValueError(f"{path} cannot be written: it is one of the files that are read. Give another name")
+        if any(_is_same(path, other) for other in paths[:at]):
+            raise ValueError(f"{path} cannot be written twice: give each file that is written a name of its own")
+
+
+def _is_same(path: str, other: str) -> bool:
+    """Whether two names are those of one file, which need not be there yet."""
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def codes_of(labels: Array, classes: Array, path: str) -> Array:
@@ -209,7 +230,8 @@ def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any
         raise tables.TableError(f"{where} has no labels: label some rows of each class")
     if len(counts) == 1:
         one = shortened(repr(next(iter(counts))))
-        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too")
+        usual = "" if files.mark else "; if NA, None or ? is a class, say --mark nan"
+        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too{usual}")
     fractions = [label for label in counts if isinstance(label, float)]
     if fractions:
         raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")

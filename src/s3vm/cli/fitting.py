@@ -52,7 +52,7 @@ class Learnt(NamedTuple):
 
 
 def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str | None, report: str | None) -> None:
-    writable(output, report, settings.checkpoint)
+    writable(output, report, settings.checkpoint, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
     start = time.perf_counter()

@@ -76,7 +76,8 @@ class Screen:
 
     def warn(self, text: str) -> None:
         """Says something at the end that the user should know."""
-        text = text[:1].lower() + text[1:]
+        if text[1:2].islower():  # a word, and no name such as S3VM_DATA or C
+            text = text[0].lower() + text[1:]
         if text not in self._warnings:
             self._warnings.append(text)
 

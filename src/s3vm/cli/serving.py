@@ -13,11 +13,12 @@ import s3vm
 from s3vm import S3VMClassifier, container, tables
 from s3vm._typing import Array, Rows
 from s3vm.cli import summary
-from s3vm.cli.data import codes_of, target_of
+from s3vm.cli.data import codes_of, target_of, writable
 from s3vm.cli.measures import held_out, measured, model_facts, verdict
 from s3vm.cli.screen import Screen, bytes_of, grid, printable
 from s3vm.models import winners
 from s3vm.pipelines import Parts, taken_apart
+from s3vm.tables.labels import USUAL_MARKS
 
 __all__ = ["evaluate", "export", "info", "predict"]
 
@@ -71,12 +72,18 @@ def predict(
     jobs: int = -1,
 ) -> None:
     served = load(model, jobs)
+    writable(None if output == "-" else output, inputs=[model, data])
     clf = served.classifier
     if probabilities and not hasattr(clf, "_calibrator"):
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
+    names = [str(name) for name in clf.classes_.tolist()]
+    of_scores = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if scores else []
+    of_probabilities = [f"probability_{name}" for name in names] if probabilities else []
+    taken = [name for name in keep if name in ("prediction", *of_scores, *of_probabilities)]
+    if taken:
+        raise ValueError(f"--keep {taken[0]}: that is the name of a column of the predictions; rename it in {data}")
     source = tables.stream(data, features=served.features, keep=keep, drop=drop)
     classes, start = pa.array(clf.classes_), time.perf_counter()
-    names = [str(name) for name in clf.classes_.tolist()]
     counts = np.zeros(len(classes), dtype=np.int64)
     with screen.progress(f"predicting {Path(data).name}") as told, tables.Writer(output) as out:
         for batch in source:
@@ -85,11 +92,9 @@ def predict(
             shown = found.astype(np.float32)  # the digits that mean something
             columns: dict[str, Any] = {**batch.kept, "prediction": classes.take(pa.array(codes))}
             if scores:
-                titles = ["score"] if found.shape[1] == 1 else [f"score_{name}" for name in names]
-                columns |= dict(zip(titles, shown.T, strict=True))
+                columns |= dict(zip(of_scores, shown.T, strict=True))
             if probabilities:
-                titles = [f"probability_{name}" for name in names]
-                columns |= dict(zip(titles, served.probabilities(found).astype(np.float32).T, strict=True))
+                columns |= dict(zip(of_probabilities, served.probabilities(found).astype(np.float32).T, strict=True))
             out.write(columns)
             counts += np.bincount(codes, minlength=len(classes))
             told(int(counts.sum()), source.n_rows)
@@ -113,6 +118,7 @@ def evaluate(
 ) -> None:
     served = load(model, jobs)
     clf = served.classifier
+    mark = mark or tuple(USUAL_MARKS.difference(map(str, clf.classes_)))  # what it was taught is a class
     source = tables.stream(data, target_of(data, target), served.features, mark=mark)
     codes, scores, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as told:
@@ -169,6 +175,7 @@ def export(screen: Screen, model: str, output: str, compress: str | None, tolera
     if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
         raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
     served = load(model)
+    writable(output, inputs=[model, compress])
     estimator = s3vm.load(model)
     result: dict[str, Any] = {"command": "export", "s3vm": s3vm.__version__, "model": model}
     if compress is not None:

@@ -54,8 +54,8 @@ class FileSource(StreamSource):
         any name will do. None: no row has a label.
     features, drop : names of columns to use, or not to use
         By default all but the target.
-    mark : labels that mean "no label", beside empty and missing ones
-        For example ``["-1"]``.
+    mark : labels that mean "no label", beside empty cells, missing values, nan and null
+        For example ``["-1"]``; by default the usual ones: NA, N/A, n/a, None, none and ?.
     encode : names of columns that are not numbers
         Each becomes a feature of 0 and 1 for each of its values; see `s3vm.tables.stream`.
     dtype, buffer_bytes

@@ -27,7 +27,7 @@ from s3vm.arrays import check_size
 from s3vm.sources import as_rows, stack
 from s3vm.tables.errors import TableError, listed, nearest, shortened
 from s3vm.tables.kinds import Named, Svmlight, Unnamed, files_of, kind_of
-from s3vm.tables.labels import label_key, labels_of, of_one_kind
+from s3vm.tables.labels import USUAL_MARKS, label_key, labels_of, of_one_kind
 from s3vm.tables.writing import Writer
 
 __all__ = ["Batch", "Chunk", "Stream", "Table", "TableError", "Writer", "has_names", "label_key", "read", "stream"]
@@ -196,12 +196,14 @@ def stream(
     target : str or None, default None
         The column of labels; None reads none. It is not asked for where a file can have but one.
     features : sequence of str, int or None, default None
-        The columns wanted, in this order; or how many there must be. None takes all but the target and `drop`. Columns
-        with an empty name are never features: they are the row numbers of a data frame. A feature ``"city=Bonn"`` is 1
-        where the column `city` is `Bonn`, else 0.
+        The columns wanted, in this order, of which the target is none; or how many there must be. None takes all but
+        the target and `drop`. Columns with an empty name are never features: they are the row numbers of a data frame.
+        A feature ``"city=Bonn"`` is 1 where the column `city` is `Bonn`, else 0.
     drop : names of columns that are no features
     keep : names of columns that are handed on as they are
-    mark : labels that mean "no label", beside empty and missing ones
+    mark : labels that mean "no label", beside empty cells, missing values, nan and null
+        By default the usual ones: NA, N/A, n/a, None, none and ?. Give others, ``["nan"]`` if there are none, and these
+        are classes like any other.
     encode : names of columns of text (or of anything)
         Each becomes a feature of 0 and 1 for each of its values, such as ``"city=Bonn"``. They are read once to find
         the values.
@@ -218,10 +220,8 @@ def stream(
     if not given or not all(isinstance(one, str | os.PathLike) for one in given):
         raise TableError(f"{path!r} is no path: give the name of a file or folder, or a list of them")
     paths = [os.fspath(one) for one in given]
-    if "" in paths:
-        raise TableError("the name of the file is empty: give the name of a file or folder")
     path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark)
+    drop, keep, encode, marks = list(drop), list(keep), list(encode), frozenset(mark) or USUAL_MARKS
     opened = [kind_of(name)(name) for one in paths for name in files_of(one)]
     files = [file for file in opened if isinstance(file, Named)]
     if not files:
@@ -241,7 +241,7 @@ def stream(
         return Stream(path, names, chunks, size)
     if len(files) < len(opened):
         raise TableError(f"{path} has files with names of columns and files without: give them apart")
-    chosen = _encoded(files, _chosen(files[0], target, features, drop, [*keep, *encode]), encode)
+    chosen = _encoded(files, _chosen(files[0], target, features, drop, keep, encode), encode)
     others = [*([target] if target is not None else []), *keep]
     chunks = []
     for file in files:
@@ -332,27 +332,55 @@ def has_names(path: Any) -> bool:
 
 
 def _chosen(
-    file: Named, target: str | None, features: Sequence[str] | int | None, drop: list[str], others: list[str]
+    file: Named,
+    target: str | None,
+    features: Sequence[str] | int | None,
+    drop: list[str],
+    keep: list[str],
+    encode: list[str],
 ) -> list[str]:
-    """The names of the features; whatever is named must be there."""
+    """The names of the features; whatever is named must be there, and be asked for one thing only."""
     asked = list(features) if isinstance(features, Sequence) else []
     absent = [
         name
-        for name in [*([target] if target is not None else []), *asked, *drop, *others]
+        for name in [*([target] if target is not None else []), *asked, *drop, *keep, *encode]
         if name not in file.types and _indicator(file, name) is None
     ]
     if absent:
         raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in absent])}")
     if asked:
-        return asked
-    chosen = [name for name in file.types if name and name != target and name not in drop]
+        _check_asked(file, target, asked, drop)
+    chosen = asked or [name for name in file.types if name and name != target and name not in drop]
     if isinstance(features, int) and len(chosen) != features:
         raise TableError(
             f"{file.path} has {len(chosen)} columns of features, {features} are needed: leave others out, or name them"
         )
     if not chosen:
         raise TableError(f"{file.path} has no columns of features")
+    for name in encode:
+        if name not in chosen:
+            why = "is the target" if name == target else "is none of the features"
+            raise TableError(f"{file.path}: column {shortened(repr(name))} cannot be encoded: it {why}. Leave it out")
     return chosen
+
+
+def _check_asked(file: Named, target: str | None, asked: list[str], drop: list[str]) -> None:
+    """Raises a TableError if features that were asked for by name cannot be meant so."""
+    twice = [name for name, count in Counter(asked).items() if count > 1]
+    if twice:
+        raise TableError(f"{file.path}: column {shortened(repr(twice[0]))} is a feature twice: name it once")
+    for name in asked:
+        column = name if name in file.types else (_indicator(file, name) or (name,))[0]
+        if column == target:
+            raise TableError(
+                f"{file.path}: column {shortened(repr(column))} is the target, which cannot be a feature, too: every "
+                "row would give away its label. Leave it out of the features, or give another target"
+            )
+        if column in drop:
+            raise TableError(
+                f"{file.path}: column {shortened(repr(column))} is needed as a feature and cannot be dropped: leave it "
+                "out of the columns to drop, or of the features"
+            )
 
 
 def _indicator(file: Named, name: str) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ compression, of arithmetic, of Python's own parser. Whatever it is becomes a Tab
 """
 
 import bz2
+import codecs
 import gzip
 import os
 import re
@@ -27,7 +28,7 @@ from s3vm._typing import Array, Rows
 from s3vm.sources import as_rows
 from s3vm.tables.errors import TableError, listed, nearest, shortened
 
-__all__ = ["Named", "Npy", "Npz", "Svmlight", "Unnamed", "files_of", "kind_of"]
+__all__ = ["Named", "Npy", "Npz", "Svmlight", "Unnamed", "files_of", "is_text", "kind_of"]
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _SEPARATORS = (",", ";", "\t")
@@ -120,8 +121,12 @@ class Csv(Named):
         if not start.strip():
             raise TableError(f"{path} is empty")
         line = start.split(b"\n", 1)[0]
+        if b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise TableError(f"{path} is not UTF-8, but UTF-16, as it seems: save the file as UTF-8")
         if len(line) == _MOST_LINE:
             raise TableError(f"{path}, line 1 is longer than {_MOST_LINE:,} bytes, too long for names of columns")
+        if not is_text(line):
+            raise TableError(f"{path}, line 1, the names of the columns, is not UTF-8: save the file as UTF-8")
         self._separator = max(_SEPARATORS, key=lambda mark: line.count(mark.encode()))
         self._block = max(_BLOCK, _LINES * len(line))
         self.types = {}
@@ -185,6 +190,8 @@ class Csv(Named):
             names = [shortened(repr(name)) for name in self.types]
             name = names[int(wrong[1])] if names else wrong[1]
             return TableError(f"{where}: {wrong[2]} in column {name} is not a number")
+        if "invalid UTF8" in text:
+            return TableError(f"{where} is not UTF-8: save the file as UTF-8")
         return TableError(f"{where} cannot be read as csv: {text}")
 
 
@@ -366,6 +373,8 @@ def files_of(path: str) -> list[str]:
 
     Names that begin with a dot or an underscore are left out: other programs keep notes of their own there.
     """
+    if not path:
+        raise TableError("the name of the file is empty: give the name of a file or folder")
     if not Path(path).is_dir():
         return [path]
     inside = [file.relative_to(path) for file in Path(path).rglob("*") if file.is_file()]
@@ -393,7 +402,19 @@ def kind_of(path: str) -> type[Named] | type[Unnamed]:
         raise TableError(f"{path} is of no known kind: its name must end in {', '.join(_KINDS)} (or .csv.gz)")
     if not Path(path).is_file():
         raise TableError(f"{path} is neither a file nor a folder: copy what it gives into a file")
-    return _KINDS[_suffix(path)]
+    kind = _KINDS[_suffix(path)]
+    if issubclass(kind, Named) and not is_text(os.fsencode(path)):  # Arrow takes no other names
+        raise TableError(f"{path!r}: the name of the file is not UTF-8: rename it")
+    return kind
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether these bytes are UTF-8."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _reads_as_number(text: str) -> bool:

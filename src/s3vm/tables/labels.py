@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from s3vm._typing import Array
 
-__all__ = ["label_key", "labels_of", "of_one_kind"]
+__all__ = ["USUAL_MARKS", "label_key", "labels_of", "of_one_kind"]
 
+USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # no labels, unless others are said to be none
 _NO_LABEL = frozenset({"", "nan", "NaN", "null", "NULL"})
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
 

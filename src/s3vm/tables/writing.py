@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from s3vm.tables.errors import TableError
+from s3vm.tables.kinds import is_text
 
 __all__ = ["Writer"]
 
@@ -44,6 +45,8 @@ class Writer:
         self._is_csv = name == "-" or name.endswith((".csv", ".csv.gz"))
         if not self._is_csv and not name.endswith((".parquet", ".pq")):
             raise TableError(f"{path} cannot be written: its name must end in .csv, .csv.gz or .parquet")
+        if not is_text(os.fsencode(self._path)):  # Arrow takes no other names
+            raise TableError(f"{self._path!r} cannot be written: the name is not UTF-8. Give another")
         if name != "-" and not Path(self._path).resolve().parent.is_dir():
             raise TableError(f"{path} cannot be written: there is no such folder")
         self._parquet: pq.ParquetWriter | None = None
