@@ -283,23 +283,18 @@ def states(folder):
         checkpoints.is_checkpoint("x.checkpoint")
         try:
             checkpoints.seed_of("x.checkpoint")
-<<<<<<< HEAD
             stored = container.read("x.checkpoint")[0].get("checkpoint")
             which = run.index(stored) if stored in run else chance.randrange(len(run))
             clf = clone(classifiers[which]).fit(X, some, checkpoint="x.checkpoint", resume=True)
         except ModelFormatError as problem:
-            return short_enough(problem)
-        except ValueError as problem:
-            if not any(words in str(problem) for words in ("of another run", "overflowed")):
-                raise
-            return short_enough(problem)
-        usable(clf)
-=======
-            found = checkpoints.read("x.checkpoint", chance.choice(run) if chance.often(0.3) else {})
-        except ValueError as problem:
             return names_the_file(problem, "x.checkpoint")
-        assert isinstance(found, checkpoints.Checkpoint)
->>>>>>> wt-cli
+        except ValueError as problem:
+            if "overflowed" in str(problem):  # in the training that goes on
+                return "refused"
+            if "of another run" not in str(problem):
+                raise
+            return names_the_file(problem, "x.checkpoint")
+        usable(clf)
         return "read"
 
     return tried
