@@ -289,6 +289,13 @@ def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path):
     same(one, two)
 
 
+def test_a_state_of_another_number_of_columns():
+    state = next(configured("tsg").run(problem_for("tsg"), backends.backend("cpu", "float64")))
+    checkpoints.check(state, problem_for("tsg"), 20)
+    with pytest.raises(ValueError, match="its arrays have other shapes"):
+        checkpoints.check(state, problem_for("tsg", columns=2), 20)
+
+
 @pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     path = tmp_path / "c"
