@@ -269,6 +269,14 @@ def test_wrong_kinds(tmp_path, csv):
             read(tmp_path / "pipe.csv")
 
 
+def test_a_compressed_csv_that_is_cut_off_far_down(tmp_path):
+    numbers = np.random.default_rng(0).random(400_000)
+    raw = gzip.compress(b"a\n" + b"\n".join(b"%.9f" % number for number in numbers), 1)
+    (tmp_path / "t.csv.gz").write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(TableError, match=r"t\.csv\.gz cannot be read as csv: .*[Tt]runcated"):
+        read(tmp_path / "t.csv.gz")
+
+
 def test_damaged_parquet(tmp_path, monkeypatch):
     """In what it says of its columns, and in the text that a complaint would quote."""
     path, table = tmp_path / "a.parquet", pa.table({"a": [1.0, 2.0], "t": ["x", "y"]})

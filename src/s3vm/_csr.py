@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = ["as_csr", "check_sparse", "csr"]
+__all__ = ["as_csr", "csr"]
 
 
 def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
@@ -16,7 +16,7 @@ def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
 
 def as_csr(X: Any) -> Any:
     """A sparse matrix of any kind as CSR, each entry stored once; a ValueError if its parts do not make one."""
-    check_sparse(X)
+    _check_parts(X)
     X = X.tocsr()
     if not X.has_canonical_format:
         X = X.copy()
@@ -24,7 +24,7 @@ def as_csr(X: Any) -> Any:
     return X
 
 
-def check_sparse(X: Any) -> None:
+def _check_parts(X: Any) -> None:
     """Raises a ValueError if the parts of a sparse matrix, which anyone may have written to, do not make one."""
     if X.ndim != 2:
         return  # and no rows: who asked for some says so

@@ -403,7 +403,7 @@ class S3VMClassifier(Intake, ClassifierMixin, BaseEstimator):
             chosen = chosen.longer(problem, start.iteration)
         told = ("unlabeled_weight", "class_prior", "class_weight", "probability")
         words = {"C": repr(C), **{name: repr(getattr(self, name)) for name in told}}
-        state, history = train(chosen, problem, engine, start, self.verbose, replace(rules, settings=words))
+        state, history = train(chosen, problem, engine, start, self.verbose, rules, words)
         model = state.model()
         if not model.is_finite:
             raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")

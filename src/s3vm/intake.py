@@ -12,7 +12,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm import backends
-from s3vm._csr import as_csr, check_sparse
+from s3vm._csr import as_csr
 from s3vm.arrays import LARGEST, check_numbers, check_size, host, is_masked, is_tensor, warn_of_lost_digits
 from s3vm.labels import as_column, split_labels
 from s3vm.seen import Seen
@@ -123,7 +123,7 @@ class Intake:
             return self._checked_tensor(X, reset)
         check_numbers(X)
         if sparse.issparse(X):
-            check_sparse(X)  # before anyone makes it another kind, and follows its places
+            X = as_csr(X)  # before anyone else follows its places
         # Older versions of scikit-learn let this pass.
         if hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique:
             raise ValueError("X needs unique column names, and some come twice: rename those columns")
@@ -140,8 +140,6 @@ class Intake:
                 f"X is not a matrix of numbers ({problem}): give an array, a sparse matrix or a data frame, with text "
                 "and dates encoded as numbers"
             ) from problem
-        if sparse.issparse(X):
-            X = as_csr(X)
         entries = X.data if sparse.issparse(X) else X
         check_size(entries, self.dtype)
         return X

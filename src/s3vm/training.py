@@ -6,7 +6,7 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -83,8 +83,6 @@ class Rules:
     checkpoint: Any = None
     every: float = EVERY
     resume: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the classifier in words, for a checkpoint to say which of them differs."""
     keeps: bool = True
     """Whether Ctrl-C leaves the model so far, or ends what this run is a part of."""
 
@@ -120,8 +118,11 @@ def train(
     state: State | None = None,
     verbose: int | Progress = 0,
     rules: Rules | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> tuple[State, History]:
     """Runs a solver to its end; or to Ctrl-C, a time limit or the end of a stream, which keep what has been learnt.
+
+    `settings` of the classifier, in words, let a checkpoint say which of them differs.
 
     Returns
     -------
@@ -135,7 +136,7 @@ def train(
     stop = _Stop(rules.early_stopping, solver, problem, backend, done=0 if state is None else state.iteration)
     keeper = found = None
     if rules.checkpoint is not None:
-        run = {**rules.settings, **checkpoints.run_of(solver, problem, backend), "early_stopping": str(stop.kind)}
+        run = {**(settings or {}), **checkpoints.run_of(solver, problem, backend), "early_stopping": str(stop.kind)}
         keeper = _Keeper(rules, run)
         if (found := keeper.found()) is not None:
             with checkpoints.blamed(f"{rules.checkpoint} is damaged: it is not where such a run can stand"):
