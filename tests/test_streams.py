@@ -339,8 +339,8 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
 FORGED = {
     "no state": (["state"], None, "None in the place of a state"),
     "a list for a state": (["state"], {"list": []}, "in the place of a state"),
-    "a solver for a state": (["state"], {"part": "s3vm.solvers.tsg.TSG", "fields": {}}, "in the place of a state"),
-    "a state of another solver": (["state", "part"], "s3vm.solvers.frs._State", "unexpected keyword"),
+    "a solver for a state": (["state"], {"part": "TSG", "fields": {}}, "in the place of a state"),
+    "a state of another solver": (["state", "part"], "FRS.State", "unexpected keyword"),
     "no kernel": (["state", "fields", "kernel"], None, "its kernel or its seed"),
     "another seed": (["state", "fields", "seed"], 1, "its kernel or its seed"),
     "no iteration": (["state", "fields", "iteration"], 0, "0 of 60 iterations"),

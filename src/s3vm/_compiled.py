@@ -10,6 +10,8 @@ that decides what is in it, and where there is none, the function is compiled.
 import hashlib
 import os
 import pickle
+import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -20,8 +22,6 @@ from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["compiled"]
-
-_COMMON = Path(__file__).parent / "philox.py"
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -34,29 +34,42 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
             return njit(nogil=True, **options)(function)
         files = getattr(getattr(made, "_cache", None), "_cache_file", None)
         if files is not None:  # it is none where nothing is compiled
-            mark = _mark(Path(function.__code__.co_filename).parent)
-            files.save, files.load = partial(_save, files, mark), partial(_load, files, mark)
+            module = function.__globals__["__name__"]
+            files.save, files.load = partial(_save, files, module), partial(_load, files, module)
         return made
 
     return make
 
 
 @cache
-def _mark(folder: Path) -> str:
-    """What the functions of a folder are made of: all of its files, and the random numbers."""
-    files = [_COMMON, *sorted(folder.glob("*.py"))]
-    return _digest(b"".join(file.read_bytes() for file in files))
+def _sources(module: str) -> str:
+    """The digest of all source files that a function of this module can be made of.
+
+    These are the module's own file and those of the modules that it imports from its package, directly or not.
+    """
+    package = module.partition(".")[0]
+    imports = re.compile(rf"^\s*(?:from|import)\s+({package}\.[\w.]+|{package})(?:\s+import\s+(\([^)]*\)|.*))?", re.M)
+    waiting, contents = [module], dict[str, str]()
+    while waiting:
+        name = waiting.pop()
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if name in contents or name == package or path is None:
+            continue
+        contents[name] = Path(path).read_text("utf-8")
+        for source, names in imports.findall(contents[name]):
+            waiting += [source, *(f"{source}.{part}" for part in re.findall(r"\w+", names))]
+    return _digest("".join(contents[name] for name in sorted(contents)).encode())
 
 
-def _save(files: Any, mark: str, key: Any, data: Any) -> None:
+def _save(files: Any, module: str, key: Any, data: Any) -> None:
     content = pickle.dumps(data, protocol=-1)
     with suppress(OSError):
-        files._save_data(_name(files, mark, key), (_digest(content), content))
+        files._save_data(_name(files, module, key), (_digest(content), content))
 
 
-def _load(files: Any, mark: str, key: Any) -> Any:
+def _load(files: Any, module: str, key: Any) -> Any:
     with suppress(Exception):  # whatever is wrong with the file, there is another way
-        digest, content = files._load_data(_name(files, mark, key))
+        digest, content = files._load_data(_name(files, module, key))
         if digest == _digest(content):  # else it would be run as it is
             return pickle.loads(content)
     return None
@@ -66,9 +79,10 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _name(files: Any, mark: str, key: Any) -> str:
-    """Types, processor, source and version decide what is in a file."""
-    return f"{files._index_name.removesuffix('.nbi')}.{_digest(repr((files._version, mark, key)).encode())[:24]}.nbc"
+def _name(files: Any, module: str, key: Any) -> str:
+    """Types, processor, sources and version decide what is in a file."""
+    decisive = repr((files._version, _sources(module), key)).encode()
+    return f"{files._index_name.removesuffix('.nbi')}.{_digest(decisive)[:24]}.nbc"
 
 
 if hasattr(os, "register_at_fork"):

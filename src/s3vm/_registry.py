@@ -1,9 +1,26 @@
-"""How a parameter may be given by name or as a configured object."""
+"""Parts known by name: those that a parameter may name, and those that a checkpoint may contain."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-__all__ = ["lookup"]
+__all__ = ["STATE_PARTS", "lookup", "state_part"]
+
+_Part = TypeVar("_Part", bound=type)
+
+STATE_PARTS: dict[str, type] = {}
+"""The dataclasses and named tuples that a solver's state is made of, by name."""
+
+
+def state_part(name: str) -> Callable[[_Part], _Part]:
+    """Registers a class that states contain, so that checkpoints can be written and read without trusting the file."""
+
+    def register(kind: _Part) -> _Part:
+        if name in STATE_PARTS:
+            raise ValueError(f"a state part {name!r} is registered already")
+        STATE_PARTS[name] = kind
+        return kind
+
+    return register
 
 
 def lookup(parameter: str, spec: object, registry: Mapping[str, type], needs: type) -> Any:

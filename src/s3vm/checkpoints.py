@@ -8,7 +8,6 @@ it.
 import hashlib
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -19,18 +18,21 @@ from scipy import sparse
 
 from s3vm import __version__, container, philox
 from s3vm._csr import csr
+from s3vm._errors import RowsError
 from s3vm._numbers import is_whole
+from s3vm._registry import STATE_PARTS
 from s3vm._typing import Array
 from s3vm.arrays import host
 from s3vm.backends import Backend
 from s3vm.container import ModelFormatError, short
+from s3vm.kernels import KERNELS
 from s3vm.problem import Problem
-from s3vm.solvers import Solver, State
+from s3vm.solvers import SOLVERS, Solver, State
+from s3vm.solvers.steps import STEPS
 
 __all__ = ["Checkpoint", "blamed", "check", "read", "run_of", "seed_of", "write"]
 
 _SAMPLE = 500  # unlabelled rows that stand for all when two runs are compared
-_OF_ROWS = ("s3vm.sources", "s3vm.tables")  # modules whose own errors speak of rows; the latter may not be installed
 
 
 class Checkpoint(NamedTuple):
@@ -94,7 +96,7 @@ def blamed(wrong: str) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-        if type(problem).__module__.startswith(_OF_ROWS):
+        if isinstance(problem, RowsError):
             raise
         why = _short(" ".join(str(problem).split()))
         raise ModelFormatError(f"{wrong} ({why}). Start without resume=True") from problem
@@ -154,16 +156,10 @@ def _digest(rows: Any) -> str:
 # Anything that a state is made of, as JSON and tensors, and back
 
 
-def _parts() -> dict[str, type]:
-    """Our own dataclasses and named tuples, which a state may be made of."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(("s3vm.solvers", "s3vm.kernels"))]
-    found = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
-    ours = [kind for kind in found if kind.__module__.startswith("s3vm.")]
-    return {
-        f"{kind.__module__}.{kind.__qualname__}": kind
-        for kind in ours
-        if is_dataclass(kind) or hasattr(kind, "_fields")
-    }
+_PARTS: dict[str, type] = STATE_PARTS | {
+    kind.__name__: kind for kinds in (KERNELS, SOLVERS, STEPS) for kind in kinds.values()
+}
+_NAMES = {kind: name for name, kind in _PARTS.items()}
 
 
 def _packed(value: Any, tensors: dict[str, Array]) -> Any:
@@ -184,10 +180,12 @@ def _packed(value: Any, tensors: dict[str, Array]) -> Any:
     if sparse.issparse(value):
         pieces = [_packed(piece, tensors) for piece in (value.data, value.indices, value.indptr)]
         return {"csr": pieces, "shape": list(value.shape)}
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    if name in _parts():
+    if type(value) in _NAMES:
         names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
-        return {"part": name, "fields": {field: _packed(getattr(value, field), tensors) for field in names}}
+        return {
+            "part": _NAMES[type(value)],
+            "fields": {field: _packed(getattr(value, field), tensors) for field in names},
+        }
     if isinstance(value, list | tuple | frozenset | set):
         return {type(value).__name__: [_packed(entry, tensors) for entry in value]}
     if isinstance(value, Mapping):
@@ -216,7 +214,7 @@ def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
             n_rows, n_columns = value["shape"]
             return csr(data, indices, indptr, (n_rows, n_columns))
         case "part":
-            return _parts()[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
+            return _PARTS[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
         case "list" | "tuple" | "set" | "frozenset":
             kinds = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
             return kinds[kind](_unpacked(entry, tensors) for entry in content)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from s3vm import philox
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.arrays import cast, host, is_tensor, namespace
 from s3vm.backends import Backend, Features, Sums
@@ -228,6 +229,7 @@ class _Layout:
         return scores[end - self._n_labelled : end] if self.keeps_labelled else None
 
 
+@state_part("Algorithm1.State")
 @dataclass(frozen=True, eq=False)
 class _State:
     """What TSG knows after an iteration.

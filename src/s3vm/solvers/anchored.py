@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from s3vm import philox
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.arrays import cast, host, namespace, product
 from s3vm.backends import Backend
@@ -282,6 +283,7 @@ class _FeatureSpan:
         return _Moved(moved, self._labelled[:, n_older:] @ slope, self._mean[n_older:] @ slope, 0 * total, along)
 
 
+@state_part("TSG.State")
 @dataclass(frozen=True, eq=False)
 class _State:
     """What an anchored run knows after an iteration; `scores` of labelled rows and `mean` over R are without intercept.

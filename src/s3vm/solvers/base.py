@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkab
 
 import numpy as np
 
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.arrays import host, is_tensor, namespace
 from s3vm.backends import Backend
@@ -179,6 +180,7 @@ def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabell
 # Solvers that look at all rows at once write down one column as a generator; what follows runs all of them.
 
 
+@state_part("Column")
 class Column(NamedTuple):
     """Where one column stands: ``f(x) = sum_i weights[i] k(centre_i, x) + intercept``.
 
@@ -193,6 +195,7 @@ class Column(NamedTuple):
     memory: Any = None
 
 
+@state_part("Expansion")
 @dataclass(frozen=True, eq=False)
 class Expansion:
     """The state of all columns, each a kernel expansion on the same centres."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from s3vm import philox
 from s3vm._numbers import check_switches, check_whole, number
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -198,6 +199,7 @@ class BGS:
         return self.labelled_budget or problem.n_labelled, n_u if share is None else share
 
 
+@state_part("BGS.State")
 @dataclass(frozen=True, eq=False)
 class _State:
     """The expansion ``f(x) = sum_i weights[i] k(rows[at[i]], x) + intercept``, and what is known of it.

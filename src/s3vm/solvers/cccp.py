@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from s3vm._numbers import check_whole, number
+from s3vm._registry import state_part
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
@@ -81,6 +82,7 @@ class CCCP:
         yield from in_step(problem, rounds.centres, rounds.column, rounds.checked(before), backend.n_threads)
 
 
+@state_part("CCCP.Memory")
 class _Memory(NamedTuple):
     """The coefficients of the rows and of their mean, what they give without intercept, and the problem they solve."""
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from s3vm._numbers import check_switches, check_whole, number
+from s3vm._registry import state_part
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -174,6 +175,7 @@ class FRS:
             yield now
 
 
+@state_part("FRS.State")
 @dataclass(frozen=True, eq=False)
 class _State:
     """The weights ``w`` of the features and the intercept, a column each."""

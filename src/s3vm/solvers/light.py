@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from s3vm._numbers import number
+from s3vm._registry import state_part
 from s3vm._typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge
@@ -122,6 +123,7 @@ class Light:
             yield column(level, y, found)
 
 
+@state_part("Light.Memory")
 class _Memory(NamedTuple):
     """How many shares of the cost are done, the labels of all rows, the SVM, and the problem that it solves."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._numbers import check_whole, number
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
@@ -134,6 +135,7 @@ class Newton:
         return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
 
 
+@state_part("Newton.Memory")
 class _Memory(NamedTuple):
     """What a column goes on from; `gradient` is the norm of the gradient, `step` counts those of the round."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from s3vm._compiled import compiled
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -127,6 +128,7 @@ class Gram:
         return result
 
 
+@state_part("SMO.Solution")
 class Solution(NamedTuple):
     """Coefficients ``a``, what they give at every variable without intercept, ``f = Ka``, and how good they are.
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from s3vm import philox
+from s3vm._registry import state_part
 from s3vm._typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.philox import Stream
@@ -34,6 +35,7 @@ _ROUNDING = 1e-15
 _RANK = 1e-10  # eigenvalues of a kernel matrix below this share of the largest are noise
 
 
+@state_part("Newton.Function")
 class Function(NamedTuple):
     """A function in a space: its coefficients there, and its values at all rows."""
 

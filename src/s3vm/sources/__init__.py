@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import philox
+from s3vm._errors import RowsError
 from s3vm._typing import Array, Rows
 from s3vm.arrays import cast, is_tensor, namespace, precision
 from s3vm.philox import Stream
@@ -33,7 +34,7 @@ ENDLESS = sys.maxsize
 """The number of rows of a source that nobody has counted."""
 
 
-class ExhaustedError(ValueError):
+class ExhaustedError(RowsError):
     """A source that cannot begin again has no more rows."""
 
 

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from s3vm._errors import RowsError
+
 __all__ = ["TableError", "listed", "nearest", "shortened"]
 
 _MOST = 5
 
 
-class TableError(ValueError):
+class TableError(RowsError):
     """A file that is not the table it should be. The message says what is wrong, where, and what to do."""
 
 

@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from s3vm import kernels as known_kernels
-from s3vm import losses as known_losses
 from s3vm._machine import machine_memory, size
 from s3vm._typing import Array, Rows
 from s3vm.arrays import host
 from s3vm.backends.gpu.graphs import Scan
 from s3vm.backends.gpu.random import Random
 from s3vm.backends.host import scanned
-from s3vm.kernels import Kernel
+from s3vm.kernels import KERNELS, Kernel
+from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
 
 __all__ = ["Gpu"]
 
@@ -101,12 +100,13 @@ class Gpu:
         return x.to(self.device, non_blocking=True)
 
     def gram(self, kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
-        if type(kernel).__module__ == known_kernels.__name__:
+        if type(kernel) in KERNELS.values():
             return kernel.gram(X, Z)
         return self.put(kernel.gram(host(X), host(Z)))  # of a user, who knows of NumPy only
 
     def loss(self, loss: Any) -> Any:
-        return loss if type(loss).__module__ == known_losses.__name__ else _ThroughHost(loss, self)
+        ours = (*LABELLED_LOSSES.values(), *UNLABELLED_LOSSES.values())
+        return loss if type(loss) in ours else _ThroughHost(loss, self)
 
     def scan(self, step: Callable[[int, Any, Any], Any]) -> Callable[[Any, Any, int], Iterator[Any]]:
         return Scan(step) if self.device.type == "cuda" else partial(scanned, step)

@@ -1,0 +1,7 @@
+"""Errors that several rooms raise or look for."""
+
+__all__ = ["RowsError"]
+
+
+class RowsError(ValueError):
+    """The rows themselves are at fault: a damaged file, or a stream that has ended."""
