@@ -31,11 +31,11 @@ from distributed import Client, LocalCluster
 
 from s3vm import TSG
 from s3vm.backends import backend
-from s3vm.cluster import FAN_OUT
-from s3vm.distributed import DaskS3VMClassifier, _prepared
+from s3vm.estimators.dask import DaskS3VMClassifier, _prepared
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential
-from s3vm.solvers.pull import Point, Puller
+from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
+from s3vm.sources.dask import FAN_OUT
 
 N_ROWS, N_DIMS, N_LABELLED, N_FEATURES = 200_000, 28, 200, 8192
 SETTINGS = {1: {"unlabeled_weight": 1.0, "probability": False}, 12: {}}
@@ -82,12 +82,12 @@ def seconds_a_row(n_columns, n_rows=2048, repeats=5):
     X = rng.normal(size=(n_rows, N_DIMS)).astype(np.float32)
     centres = rng.normal(size=(N_LABELLED + TSG().n_reference, N_DIMS)).astype(np.float32)
     m = TSG().n_features
-    puller = Puller(RBF(1 / N_DIMS), 0, m, centres, N_LABELLED, Exponential())
+    puller = BatchGradientWorker(RBF(1 / N_DIMS), 0, m, centres, N_LABELLED, Exponential())
     engine = backend("cpu", np.float32, 1, 256 << 20)
     features = engine.features(puller.kernel, 0, m, N_DIMS)
     one = np.ones(n_columns)
     dual, span = np.ones((N_LABELLED, n_columns)), np.ones((N_FEATURES, n_columns), np.float32)
-    point = Point(dual, one, one, span, one, 0, N_FEATURES // m)
+    point = Iterate(dual, one, one, span, one, 0, N_FEATURES // m)
     puller.pull(engine, features, X, point)
     times = []
     for _ in range(repeats):

@@ -36,7 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from s3vm import FRS, TSG, S3VMClassifier, load, training
+from s3vm import FRS, TSG, S3VMClassifier, load
+from s3vm.training.loop import loop as training
 
 D, ROWS, BETWEEN, BETWEEN_FITS = 10, 500, 20, 200
 WARM_UP, GROWTH_MB, WORSE, AGREE = 0.2, 8.0, 0.01, 0.95

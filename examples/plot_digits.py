@@ -18,7 +18,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-from s3vm import S3VMClassifier, plot
+from s3vm import S3VMClassifier
+from s3vm.inspect import plot
 
 X, y = load_digits(return_X_y=True)
 X = X / 16

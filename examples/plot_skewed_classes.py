@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.metrics import average_precision_score, balanced_accuracy_score
 
-from s3vm import S3VMClassifier, plot
+from s3vm import S3VMClassifier
+from s3vm.inspect import plot
 
 rng = np.random.RandomState(6)
 y = (rng.rand(3000) < 0.05).astype(int)

@@ -19,7 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
 
-from s3vm import FRS, S3VMClassifier, plot
+from s3vm import FRS, S3VMClassifier
+from s3vm.inspect import plot
 
 X, y = make_moons(500, noise=0.2, random_state=4)
 some = np.where(np.arange(len(y)) < 20, y, -1)

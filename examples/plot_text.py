@@ -21,7 +21,8 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import SVC
 
-from s3vm import Polynomial, S3VMClassifier, plot
+from s3vm import Polynomial, S3VMClassifier
+from s3vm.inspect import plot
 
 rng = np.random.RandomState(0)
 N_DOCUMENTS, N_WORDS, TOPICS = 3000, 2000, np.array(["cooking", "politics", "science", "sport"])

@@ -17,7 +17,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
 
-from s3vm import S3VMClassifier, plot
+from s3vm import S3VMClassifier
+from s3vm.inspect import plot
 
 N = 600
 

@@ -42,9 +42,9 @@ ALONE = """
     for name in s3vm.__all__:
         getattr(s3vm, name)
     uses = {
-        "cli": lambda: s3vm.tables,
-        "onnx": lambda: s3vm.export.to_onnx(clf, "model.onnx"),
-        "report": lambda: s3vm.plot.decision_boundary(clf, X, some),
+        "cli": lambda: s3vm.sources.readers,
+        "onnx": lambda: s3vm.persistence.to_onnx(clf, "model.onnx"),
+        "report": lambda: s3vm.inspect.plot.decision_boundary(clf, X, some),
     }
     for extra, use in uses.items():
         try:
@@ -64,7 +64,7 @@ EXTRAS = {
         for args in ("fit rows.csv --target label -o cli.s3vm", "info cli.s3vm",
                      "predict cli.s3vm rows.csv -o out.parquet", "predict cli.s3vm rows.csv -o out.csv"):
             subprocess.run([command, *args.split()], check=True, stdout=subprocess.DEVNULL)
-        assert s3vm.tables.read("rows.csv", target="label").rows.shape == (120, 2)
+        assert s3vm.sources.readers.read("rows.csv", target="label").rows.shape == (120, 2)
         import pyarrow.parquet
         assert pyarrow.parquet.read_table("out.parquet").num_rows == 120
     """,
@@ -86,15 +86,15 @@ EXTRAS = {
     """,
     "onnx": """
         import onnx
-        s3vm.export.to_onnx(clf, "model.onnx")
+        s3vm.persistence.to_onnx(clf, "model.onnx")
         onnx.checker.check_model(onnx.load("model.onnx"))
     """,
     "report": """
         import matplotlib
         matplotlib.use("agg")
         import pathlib
-        s3vm.plot.decision_boundary(clf, X, some).figure.savefig("boundary.png")
-        s3vm.report.of_fit(clf, X, some, "report.html")
+        s3vm.inspect.plot.decision_boundary(clf, X, some).figure.savefig("boundary.png")
+        s3vm.write_report(clf, X, some, "report.html")
         assert "<svg" in pathlib.Path("report.html").read_text() or "<img" in pathlib.Path("report.html").read_text()
     """,
 }
@@ -117,7 +117,7 @@ def contents(package: Path) -> None:
     if package.suffix == ".whl":
         with zipfile.ZipFile(package) as archive:
             names = archive.namelist()
-        needed = ["s3vm/py.typed", "s3vm/report/page.html", "s3vm/report/sort.js", "licenses/LICENSE"]
+        needed = ["s3vm/py.typed", "s3vm/inspect/page.html", "s3vm/inspect/sort.js", "licenses/LICENSE"]
         strange = [name for name in names if not name.startswith(("s3vm/", "s3vm-"))]
     else:
         with tarfile.open(package) as archive:

@@ -22,9 +22,12 @@ from sklearn.base import clone
 from typer.main import get_command
 
 import s3vm
-from s3vm import FRS, TSG, Light, ModelFormatError, Newton, S3VMClassifier, checkpoints, container, tables
-from s3vm.files import _PARTS
+from s3vm import FRS, TSG, Light, ModelFormatError, Newton, S3VMClassifier
+from s3vm._utils import container
+from s3vm.persistence.model_file import _PARTS
+from s3vm.sources import readers as tables
 from s3vm.sources.files import FileSource, source_of
+from s3vm.training.loop import checkpoints
 
 _TINY = {"gamma": 1.0, "C": 1.0, "unlabeled_weight": 0.5, "random_state": 0}
 KEPT = sorted((Path(__file__).parent / "files").glob("*.s3vm"))
@@ -863,7 +866,7 @@ def _with_names(path, names):
 
 
 def _results():
-    from s3vm.bench import results
+    from experiments import results
 
     into = results.Results("made.parquet", _TOML)
     for number in range(3):

@@ -9,7 +9,7 @@ from s3vm import philox
 from s3vm.backends import backend, cpu
 from s3vm.backends.cpu import draws
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 from toy import BACKENDS_HERE
 
 KERNELS = [
@@ -173,7 +173,7 @@ def test_keeping_frequencies_changes_nothing(rows, cache_bytes):
 
 def test_random_numbers_of_the_cpu_are_those_of_philox():
     for seed in (0, 5, 2**63 + 7):
-        address = (seed, Stream.FREQUENCY, 9, 333, 29)
+        address = (seed, Purpose.FREQUENCY, 9, 333, 29)
         np.testing.assert_array_equal(draws.uniforms(*address), philox.uniforms(*address))
         np.testing.assert_allclose(draws.normals(*address), philox.normals(*address), rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(draws.cauchy(*address), philox.cauchy(*address), rtol=1e-12)

@@ -36,11 +36,11 @@ from s3vm import (
 )
 from s3vm.kernels import KERNELS, Laplacian, Polynomial
 from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
 from s3vm.sources import ExhaustedError
-from s3vm.tables import TableError
+from s3vm.sources.readers import TableError
 
 FEW = TSG(max_iter=5, batch_size=8, n_features=8)
 X = np.random.RandomState(0).normal(size=(20, 2))
@@ -458,7 +458,7 @@ def test_on_after_loading(tmp_path):
 
 
 def drawn(source, n_rows=9):
-    return source.batches(0, Stream.UNLABELLED, range(1), n_rows)
+    return source.batches(0, Purpose.UNLABELLED, range(1), n_rows)
 
 
 BATCHES = {

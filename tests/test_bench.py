@@ -15,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from experiments import cli as benching
+from experiments import config, datasets, results, runner, theory, work, worker
+from experiments.ablation import VARIANTS, PrintedHat
+from experiments.report.experiment import of_experiment
+from experiments.report.tally import Tally, exponent
+from experiments.results import Results
 from sklearn.datasets import make_blobs
 from typer.testing import CliRunner
 
-from s3vm import backends, datasets
-from s3vm.bench import config, results, runner, theory, work, worker
-from s3vm.bench.ablation import VARIANTS, PrintedHat
-from s3vm.bench.results import Results
-from s3vm.cli import benching
+from s3vm import backends
 from s3vm.cli.app import app
-from s3vm.cli.screen import Screen
-from s3vm.report import charts
-from s3vm.report.experiment import of_experiment
-from s3vm.report.tally import Tally, exponent
+from s3vm.cli.console import Screen
+from s3vm.inspect import charts
 from test_report import assert_self_contained, browse, needs_browser, read
 
 TINY = """
@@ -256,7 +256,7 @@ def test_what_goes_wrong_here_ends_the_runs(tmp_path, monkeypatch):
 
 CHILDREN = """
 import json, os, signal, time
-from s3vm.bench import work, worker
+from experiments import work, worker
 
 def raises(problem):
     raise problem
@@ -298,7 +298,7 @@ def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
     task |= {"solver": "svm", "subject": {"kind": "svm", "settings": {}, "printed": False, "weight": 1.0}, "C": 1.0}
     others = [task | {"set": "nowhere"}, task | {"subject": task["subject"] | {"kind": "none"}, "solver": "none"}, task]
     asked = "".join(json.dumps({"task": one, "seconds": 20, "megabytes": 4000}) + "\n" for one in others)
-    command = [sys.executable, "-m", "s3vm.bench.worker"]
+    command = [sys.executable, "-m", "experiments.worker"]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=100)
     missing, impossible, fine = map(json.loads, done.stdout.splitlines())
     assert missing["status"] == "no data"

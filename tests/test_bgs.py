@@ -10,8 +10,8 @@ from s3vm import BGS, Decaying, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Polynomial
 from s3vm.losses import Hinge, SmoothHinge
-from s3vm.philox import Stream, indices
-from s3vm.solvers.graph import NeighbourGraph
+from s3vm.philox import Purpose, indices
+from s3vm.solvers.bgs.graph import NeighbourGraph
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -34,7 +34,7 @@ def test_equals_a_literal_loop(p):
 
     for t in range(15):
         gamma, slopes = 1 / (2 + t), dict.fromkeys(range(len(X)), 0.0)
-        for i in indices(problem.seed, Stream.LABELLED, range(t, t + 1), 2, 6)[0]:
+        for i in indices(problem.seed, Purpose.LABELLED, range(t, t + 1), 2, 6)[0]:
             if y[i] * f(i) < 1:
                 slopes[i] -= 6 / 2 * 2.0 * y[i]
         for u, v in graph.draw(problem.seed, range(t, t + 1), 2)[0]:

@@ -74,7 +74,7 @@ def test_ends_at_a_minimum(kernel):
     """No small step to another function of the same mean lowers Eq. 1."""
     problem = make(kernel)
     column = last(CCCP(tol=1e-8).run(problem, ENGINE)).columns[0]
-    n_l, K = problem.n_labelled, kernel.gram(problem.everything(), problem.everything())
+    n_l, K = problem.n_labelled, kernel.gram(problem.all_rows(), problem.all_rows())
     rng = np.random.default_rng(0)
 
     def objective(weights):
@@ -97,7 +97,7 @@ def test_holds_the_balance(n_columns):
             assert column.scores[50:].mean() == pytest.approx(2 * problem.prior[k] - 1, abs=1e-9)
     start = labelled_gram(problem.kernel, problem.labelled)
     dual, intercept = supervised(start, problem.targets, problem.costs)
-    mean = (problem.kernel.gram(problem.everything()[50:], problem.labelled) @ dual + intercept).mean(axis=0)
+    mean = (problem.kernel.gram(problem.all_rows()[50:], problem.labelled) @ dual + intercept).mean(axis=0)
     for state in CCCP().run(problem, ENGINE):
         np.testing.assert_allclose([column.scores[50:].mean() for column in state.columns], mean, atol=1e-6)
 
@@ -172,7 +172,7 @@ def test_threads_parts_and_sparse_rows_change_nothing(monkeypatch):
     expected = last(CCCP(tol=1e-8).run(problem, ENGINE)).model()
     threaded = last(CCCP(tol=1e-8).run(problem, backend("cpu", "float64", 3, 64 << 20))).model()
     np.testing.assert_array_equal(threaded.weights, expected.weights)
-    X = sparse.csr_array(problem.everything())
+    X = sparse.csr_array(problem.all_rows())
     rows = replace(problem, labelled=X[:12], unlabelled=ArraySource(X, np.arange(12, X.shape[0]), "float64"))
     from_sparse = last(CCCP(tol=1e-8).run(rows, ENGINE)).model()
     monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
@@ -207,7 +207,7 @@ def test_says_so_if_a_problem_is_too_hard(monkeypatch):
 def test_goes_on_with_other_costs():
     first = last(CCCP().run(make(), ENGINE))
     other = make(weight=0.2, C=3.0)
-    found = [state.record["objective"] for state in CCCP().longer(other, first.iteration).run(other, ENGINE, first)]
+    found = [state.record["objective"] for state in CCCP().extended(other, first.iteration).run(other, ENGINE, first)]
     assert len(found) >= 1
     column = first.columns[0]
     scores = column.scores[:12], column.scores[12:]

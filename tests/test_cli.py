@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from experiments import results
 from rich.console import Console
 from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
 from sklearn.pipeline import make_pipeline
@@ -23,13 +24,16 @@ from typer.testing import CliRunner
 
 import s3vm
 from pages import ROOT, blocks, commands, in_substance, printed
-from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli, container, tables
-from s3vm.bench import results
-from s3vm.cli import screen, showing, summary
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli
+from s3vm._utils import container
+from s3vm.cli import console as screen
+from s3vm.cli import demo as showing
+from s3vm.cli import summary
 from s3vm.cli.app import app
-from s3vm.cli.data import Files, gather
-from s3vm.cli.screen import Screen
+from s3vm.cli.console import Screen
+from s3vm.cli.inputs import Files, gather
 from s3vm.solvers import SOLVERS
+from s3vm.sources import readers as tables
 
 COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets", "bench", "report")
 X, Y = make_moons(900, noise=0.15, random_state=0)
@@ -260,7 +264,7 @@ def test_a_stream_and_a_folder(folder, tmp_path, monkeypatch):
         for one in (path, tmp_path / "kept.s3vm")
     ]
     assert errors[0] < errors[1] + 0.02
-    monkeypatch.setattr("s3vm.cli.data.machine_memory", lambda: 20_000)
+    monkeypatch.setattr("s3vm.cli.inputs.machine_memory", lambda: 20_000)
     assert of_json("fit", folder / "mails.csv", "-t", "label", "-o", path)["data"]["unlabelled"] == 550
     pa_csv.write_csv(table(X[50:600]), tmp_path / "many.csv")
     for many in (folder / "many.parquet", tmp_path / "many.csv"):  # the rows of the latter have to be counted first
@@ -341,7 +345,7 @@ def test_ctrl_c_before_there_is_a_model(folder, tmp_path, monkeypatch):
 
 def test_streamed_predictions_are_those_in_memory(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "stream", partial(tables.stream, size=64))
-    monkeypatch.setattr("s3vm.tables.kinds._ROWS", 50)
+    monkeypatch.setattr("s3vm.sources.readers.formats._ROWS", 50)
     model = loaded(folder / "spam.s3vm")
     rows = tables.read(folder / "held.csv", features=["width", "height"]).rows
     for source in ("held.csv", "new.parquet"):
@@ -499,7 +503,7 @@ def test_compare(folder, tmp_path, monkeypatch):
         def memory(self, problem, backend):
             return 1 << 60
 
-    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {"tsg": TSG, "broken": Broken, "greedy": Greedy})
+    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {"tsg": TSG, "broken": Broken, "greedy": Greedy})
     monkeypatch.setitem(SOLVERS, "broken", Broken)
     monkeypatch.setitem(SOLVERS, "greedy", Greedy)
     result = of_json("compare", folder / "mails.csv", "-t", "label", "--report", tmp_path / "c.html")
@@ -529,7 +533,7 @@ def test_compare(folder, tmp_path, monkeypatch):
 
 
 def test_compare_with_two_labels_of_a_class(tmp_path, monkeypatch):
-    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {})
+    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {})
     labels = np.where(np.arange(80) < 20, "ham", "")
     labels[:2] = "spam"
     pa_csv.write_csv(table(X[:80] + 2 * (labels == "spam")[:, None], labels), tmp_path / "d.csv")
@@ -539,7 +543,7 @@ def test_compare_with_two_labels_of_a_class(tmp_path, monkeypatch):
 
 
 def test_compare_stops_at_ctrl_c(folder, monkeypatch):
-    monkeypatch.setattr("s3vm.cli.comparing.SOLVERS", {"slow": Interrupted})
+    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {"slow": Interrupted})
     monkeypatch.setitem(SOLVERS, "slow", Interrupted)
     result = run("compare", folder / "mails.csv", "-t", "label", "--C", 1, "--gamma", 1, code=130)
     assert "interrupted after 3 of 4 methods" in result.stderr
@@ -666,7 +670,7 @@ def test_what_is_read_is_not_written_over(folder, tmp_path, monkeypatch, args, m
     (tmp_path / "linked.csv").hardlink_to(tmp_path / "few.csv")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("s3vm.cli.fitting.opened", lambda *_: pytest.fail("this should be said before the work"))
+    monkeypatch.setattr("s3vm.cli.fit.opened", lambda *_: pytest.fail("this should be said before the work"))
     assert message in complaint(*shlex.split(args))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

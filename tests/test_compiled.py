@@ -17,7 +17,7 @@ def test_what_a_kept_function_is_made_of_is_watched(tmp_path):
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "outer.py").write_text(
-        "from s3vm._compiled import compiled\nfrom kept.inner import inner\n\n"
+        "from s3vm._utils.compiled import compiled\nfrom kept.inner import inner\n\n"
         "@compiled()\ndef outer(x):\n    return inner(x)\n"
     )
 

@@ -25,12 +25,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import s3vm
 from effort import LONG, cases
 from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier, S3VMClassifierCV
-from s3vm._blas import _OneThread, one_blas_thread
-from s3vm._compiled import compiled
-from s3vm.export import compress
-from s3vm.philox import Stream
+from s3vm._utils.blas import _OneThread, one_blas_thread
+from s3vm._utils.compiled import compiled
+from s3vm.persistence import compress
+from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
-from s3vm.solvers.budget import _largest
+from s3vm.solvers.bgs.budget import _largest
 
 PATIENCE = 240  # seconds until a process counts as hung
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -119,7 +119,7 @@ def stream():
 
 def read(source, seed, steps=range(150)):
     """Batches of a source, one after the other, and a sample on the way."""
-    return [source.batches(seed, Stream.UNLABELLED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
+    return [source.batches(seed, Purpose.UNLABELLED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
 
 
 def test_searches_in_threads_leave_warnings_alone(monkeypatch):
@@ -312,7 +312,7 @@ def test_a_search_of_two_around_two():
 def test_a_limit_that_is_met_first_in_a_child():
     code = """
 import os
-from s3vm._blas import one_blas_thread
+from s3vm._utils.blas import one_blas_thread
 child = os.fork()
 if child == 0:
     with one_blas_thread:

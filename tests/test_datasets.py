@@ -9,12 +9,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from experiments import datasets
+from experiments.datasets import KNOWN, load, mask, synthetic
 from scipy import sparse
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
-
-from s3vm import datasets
-from s3vm.datasets import KNOWN, load, mask, synthetic
 
 RNG = np.random.default_rng(0)
 X = (RNG.normal(size=(60, 8)) * [1, 10, 100, 1, 1, 1, 1, 0] + 5).astype(np.float32)

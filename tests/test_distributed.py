@@ -16,12 +16,14 @@ from scipy import sparse
 from sklearn.base import clone
 
 import s3vm
-from s3vm import TSG, S3VMClassifier, backends, cluster, estimators, philox
-from s3vm import distributed as distributed_s3vm
-from s3vm.cluster import Part
-from s3vm.distributed import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
-from s3vm.philox import Stream
-from s3vm.solvers.pull import Point, Puller
+from s3vm import TSG, S3VMClassifier, backends, philox
+from s3vm.estimators.classifier import classifier as estimators
+from s3vm.estimators.classifier import dask as distributed_s3vm
+from s3vm.estimators.dask import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
+from s3vm.philox import Purpose
+from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
+from s3vm.sources import dask as cluster
+from s3vm.sources.dask import Part
 
 dask = pytest.importorskip("dask", reason='dask is not installed: pip install "s3vm[dask]"')
 distributed = pytest.importorskip("distributed", reason='dask is not installed: pip install "s3vm[dask]"')
@@ -290,13 +292,13 @@ class Called:
 def test_what_a_worker_does(rows):
     """Here, where one can look: its threads share its rows, it waits for those behind it, and can be told not to."""
     kernel, engine = s3vm.RBF(0.5), backends.backend("cpu", "float32", 1)
-    puller = Puller(kernel, 3, 32, rows[0][:20], 12, s3vm.losses.Exponential(3.0))
+    puller = BatchGradientWorker(kernel, 3, 32, rows[0][:20], 12, s3vm.losses.Exponential(3.0))
     rng = np.random.default_rng(0)
     arrays = {"dual": (12, 2), "lift": (2,), "intercept": (2,), "span": (64, 2), "cost": (2,)}
-    point = Point(
+    point = Iterate(
         **{name: rng.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}, first=1, n_blocks=2
     )
-    question = 3, Stream.UNLABELLED, range(4, 5), 200
+    question = 3, Purpose.UNLABELLED, range(4, 5), 200
     at = philox.indices(*question, N).ravel()
     whole = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
     none = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][:0], point)
@@ -339,7 +341,7 @@ def test_a_call_that_fails(monkeypatch, problem, status, kind, words):
     monkeypatch.setattr(cluster.ClusterSource, "_place", placed)
     source = cluster.ClusterSource(Scheduler(one=[0]), [], [3], 2, 1.0, None, 1.0)
     with pytest.raises(kind, match=words):
-        source.pull(None, 0, Stream.UNLABELLED, range(7, 8), 4, None)
+        source.pull(None, 0, Purpose.UNLABELLED, range(7, 8), 4, None)
 
 
 def test_the_model_needs_no_cluster(client, rows, tmp_path):

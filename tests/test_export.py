@@ -19,10 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 import s3vm
 from s3vm import RBF, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV
-from s3vm.export import compress, to_onnx
-from s3vm.export import onnx as graphs
-from s3vm.export.compression import Compression
-from s3vm.models import Model
+from s3vm.model import Model
+from s3vm.persistence import compress, to_onnx
+from s3vm.persistence import onnx as graphs
+from s3vm.persistence.compression import Compression
 
 FEW = TSG(max_iter=10, batch_size=16, n_features=64, span="features", max_features=256)
 ROWS = TSG(max_iter=10, batch_size=16, span="rows")
@@ -373,5 +373,5 @@ def test_scores_that_are_too_large(moons):
 
 
 def test_export_is_there_when_s3vm_is():
-    code = "import s3vm, sys; assert 's3vm.export' not in sys.modules; s3vm.export.to_onnx"
+    code = "import s3vm, sys; assert 's3vm.persistence' not in sys.modules; s3vm.persistence.to_onnx"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

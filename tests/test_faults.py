@@ -24,10 +24,11 @@ from sklearn.exceptions import NotFittedError
 
 import s3vm
 from effort import cases
-from s3vm import TSG, FileSource, HalvingSearchCV, S3VMClassifier, S3VMClassifierCV, tables
+from s3vm import TSG, FileSource, HalvingSearchCV, S3VMClassifier, S3VMClassifierCV
 from s3vm.solvers import SOLVERS
-from s3vm.tables import kinds
-from s3vm.training import Interrupted
+from s3vm.sources import readers as tables
+from s3vm.sources.readers import kinds
+from s3vm.training.loop import Interrupted
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs fork, signals and limits of a process"),
@@ -94,8 +95,8 @@ def test_killed_while_writing(tmp_path, what):
     """Fifty processes that write two files in turn under one name, each killed at some moment."""
     code = """
         import random, time
-        from s3vm import checkpoints
-        from s3vm.checkpoints import Checkpoint
+        from s3vm.training.loop import checkpoints
+        from s3vm.training.checkpoints import Checkpoint
 
         if sys.argv[-1] == "model":
             models = [S3VMClassifier(clf.solver, kernel=kernel).fit(X, some) for kernel in ("rbf", "laplacian")]
@@ -232,10 +233,10 @@ def test_ctrl_c_on_the_command_line(tmp_path):
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     """The model, the checkpoint, the report, predictions of each kind: an error with the name, nothing half-written."""
     code = """
-        from s3vm import report
-        from s3vm.training import NotKept
+        from s3vm import inspect as report
+        from s3vm.training.loop import NotKept
         clf.fit(X, some, checkpoint="c").save("m.s3vm")
-        report.of_fit(clf, X, some, "r.html")
+        s3vm.write_report(clf, X, some, "r.html")
         np.savez("rows.npz", X=np.tile(X, (2000, 1)), y=np.zeros(400_000))
         files = ["m.s3vm", "c", "r.html", "rows.npz", "p.csv", "p.parquet", "p.csv.gz"]
         for name in files[4:]:
@@ -283,7 +284,7 @@ def test_a_folder_that_is_read_only(tmp_path):
         os.mkdir("shut", 0o555)
         raises(OSError, clf.save, "shut/m.s3vm")
         raises(ValueError, clf.fit, X, some, checkpoint="shut/c")
-        raises(ValueError, s3vm.tables.Writer("shut/p.csv").__enter__)
+        raises(ValueError, s3vm.sources.readers.Writer("shut/p.csv").__enter__)
         clf.save("m.s3vm")
         np.savez("rows.npz", X=X, y=some)
         assert command("predict", "m.s3vm", "rows.npz", "-o", "shut/p.csv", "-q") == 1
@@ -330,7 +331,7 @@ def test_out_of_memory(tmp_path):
         rows = np.zeros((100_000, 3), np.float32)
         exact = S3VMClassifier("cccp", n_jobs=1)
         many = {"centres": np.zeros((10_000_000, 3), np.float32), "weights": np.zeros((10_000_000, 1), np.float32)}
-        s3vm.container.write("big.s3vm", {}, many)
+        s3vm._utils.container.write("big.s3vm", {}, many)
         del many
         now = int(open("/proc/self/statm").read().split()[0]) * 4096
         limited(resource.RLIMIT_AS, now + (100 << 20))

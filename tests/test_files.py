@@ -39,10 +39,10 @@ from s3vm import (
     S3VMClassifier,
     S3VMClassifierCV,
     SmoothHinge,
-    container,
     philox,
 )
-from s3vm.files import _PARTS
+from s3vm._utils import container
+from s3vm.persistence.model_file import _PARTS
 
 FEW = TSG(max_iter=10, batch_size=16, n_features=32, span="features", max_features=64)
 ROWS = TSG(max_iter=10, batch_size=16, span="rows")

@@ -9,7 +9,7 @@ from s3vm import FRS, Decaying, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import SquaredHinge
-from s3vm.philox import Stream, indices
+from s3vm.philox import Purpose, indices
 from toy import last, make_problem, rows
 
 ENGINE = backend("cpu", "float64")
@@ -27,12 +27,12 @@ def test_equals_a_literal_loop(loss, draw):
     expected = np.zeros(m)
     for t in range(T):
         gamma = 1 / (2 + t)
-        labelled = indices(problem.seed, Stream.LABELLED, range(t, t + 1), batch, 6)[0] if draw else np.arange(6)
+        labelled = indices(problem.seed, Purpose.LABELLED, range(t, t + 1), batch, 6)[0] if draw else np.arange(6)
         gradient = np.zeros(m)
         for i in labelled:
             if y[i] * (phi[i] @ expected) < 1:
                 gradient -= 6 / len(labelled) * 2.0 * y[i] * phi[i]
-        for i in indices(problem.seed, Stream.UNLABELLED, range(t, t + 1), batch, 30)[0]:
+        for i in indices(problem.seed, Purpose.UNLABELLED, range(t, t + 1), batch, 30)[0]:
             r = phi[6 + i] @ expected
             gradient += 5.0 / batch * problem.unlabelled_loss.grad(np.array(r)) * phi[6 + i]
         expected = (1 - gamma) * expected - gamma * gradient

@@ -8,14 +8,14 @@ import pytest
 from sklearn.datasets import make_moons
 
 from s3vm import RBF, TSG, Hat, S3VMClassifier, backends, philox
-from s3vm._optional import optional
+from s3vm._utils.optional import optional
 from s3vm.backends import backend
 from s3vm.backends.reference import Reference
 from s3vm.kernels import Laplacian
 from s3vm.losses import Exponential
-from s3vm.memory import check_memory
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
+from s3vm.training.memory_check import check_memory
 from toy import last, make_problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the GPU backend is not tested")
@@ -91,8 +91,8 @@ def test_numbers_are_those_of_the_cpu(fused, seed):
     for has_triton in (True, False):
         drawn = Random(Gpu(FLOAT32).device, has_triton)
         for name in ("uniforms", "normals", "cauchy", "signs"):
-            found = getattr(drawn, name)(seed, Stream.FREQUENCY, range(3, 5), 7, 5).cpu().numpy()
-            expected = [getattr(philox, name)(seed, Stream.FREQUENCY, block, 7, 5) for block in (3, 4)]
+            found = getattr(drawn, name)(seed, Purpose.FREQUENCY, range(3, 5), 7, 5).cpu().numpy()
+            expected = [getattr(philox, name)(seed, Purpose.FREQUENCY, block, 7, 5) for block in (3, 4)]
             np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12)
 
 

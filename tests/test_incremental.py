@@ -17,7 +17,7 @@ from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
 from s3vm.solvers import CCCP, TSG, Incremental, path
-from s3vm.solvers.path import Path
+from s3vm.solvers.incremental.active_set_path import ActiveSetPath
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource
 from toy import last
@@ -74,7 +74,7 @@ def violation(problem, state, k=0):
     for: a labelled row is in [0, yC], copies of an unlabelled one are in y [-beta, C* - beta].
     """
     column, n_l = state.columns[k], problem.n_labelled
-    rows = problem.everything().astype(np.float64)
+    rows = problem.all_rows().astype(np.float64)
     f = problem.kernel.gram(rows, rows) @ column.weights + column.intercept
     np.testing.assert_allclose(column.scores, f, rtol=0, atol=1e-5 * max(1.0, np.abs(f).max()))
     n_u = len(f) - n_l
@@ -265,7 +265,7 @@ def test_sparse_rows():
 def test_a_lost_path_ends_in_cccp(monkeypatch):
     X, y = moons(0)
     problem = make(X, y, list(range(20)), list(range(20, 80)))
-    monkeypatch.setattr(Path, "settle", lambda self: False)
+    monkeypatch.setattr(ActiveSetPath, "settle", lambda self: False)
     state = last(PATH.run(problem, ENGINE))
     whole = last(CCCP().run(problem, ENGINE)).columns[0]
     np.testing.assert_allclose(state.columns[0].scores, whole.scores, atol=1e-6)
@@ -287,14 +287,14 @@ def test_rounding_that_matters_is_noticed():
 
 def path_of(problem):
     """A path on which no unlabelled row has set out yet, and the settings it was made with."""
-    rows, n_l = problem.everything(), problem.n_labelled
+    rows, n_l = problem.all_rows(), problem.n_labelled
     gram, n = problem.kernel.gram(rows, rows), problem.n_rows
     share = np.where(np.arange(n) < n_l, 0.0, 1 / (n - n_l))
     label = np.append(problem.targets[:, 0], np.zeros(n - n_l))
     cap = np.append(problem.costs[:, 0], np.full(n - n_l, problem.unlabelled_cost[0] / (n - n_l)))
     start = path.Point(np.zeros(n), np.zeros(n), np.full(n, path.AWAY), np.zeros(n), 0.0, 0.0)
     boxes = gram, label, share, gram @ share, cap, 0.0, -0.2
-    return boxes, Path(*boxes, start)
+    return boxes, ActiveSetPath(*boxes, start)
 
 
 def test_a_path_in_small(monkeypatch):
@@ -313,7 +313,7 @@ def test_a_path_in_small(monkeypatch):
     np.testing.assert_allclose(narrow.point.a, end.a, atol=1e-9)
 
     def again(point=end, **changes):
-        found = Path(*boxes[:4], changes.get("cap", boxes[4]), *boxes[5:], point)
+        found = ActiveSetPath(*boxes[:4], changes.get("cap", boxes[4]), *boxes[5:], point)
         assert found.settle()
         return found.point
 

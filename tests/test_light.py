@@ -67,8 +67,8 @@ def test_without_cost_it_is_the_supervised_svm():
     states = list(Light(tol=1e-5).run(problem, ENGINE))
     assert len(states) == 1
     dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
-    expected = problem.kernel.gram(problem.everything(), problem.labelled) @ dual + intercept
-    np.testing.assert_allclose(states[0].model().decision(problem.everything(), ENGINE), expected, atol=1e-3)
+    expected = problem.kernel.gram(problem.all_rows(), problem.labelled) @ dual + intercept
+    np.testing.assert_allclose(states[0].model().decision(problem.all_rows(), ENGINE), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("C", [1e-3, 1e4])

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from s3vm import S3VMClassifier, _machine, memory
+from s3vm import S3VMClassifier
+from s3vm._utils import machine as _machine
 from s3vm.backends import backend, host
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS
 from s3vm.sources import ArraySource
+from s3vm.training.loop import memory_check as memory
 from toy import make_problem
 
 ENGINE = backend("cpu", "float32", cache_bytes=256 << 20)

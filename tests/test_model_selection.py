@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from s3vm import CCCP, RBF, TSG, HalvingSearchCV, LabeledKFold, S3VMClassifier
-from s3vm.model_selection import _negative_brier, _shorter, _usual_of_good
+from s3vm.estimators.model_selection import _negative_brier, _shorter, _usual_of_good
 from s3vm.solvers import solver
 from toy import make_problem
 

@@ -16,7 +16,7 @@ from s3vm.kernels import RBF
 from s3vm.losses import Exponential, Hinge, SquaredHinge
 from s3vm.solvers import newton
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.newton import _backtrack, _Risk, _Work
+from s3vm.solvers.newton.newton import _backtrack, _Risk, _Work
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -95,7 +95,7 @@ def test_without_unlabelled_rows_it_is_the_squared_hinge_svm(C, unlabelled):
 
 def feature_objective(problem, target):
     """Eq. 1 of the first column over features of all rows, whose mean is held at `target`."""
-    everything, n_l = problem.everything(), problem.n_labelled
+    everything, n_l = problem.all_rows(), problem.n_labelled
     values, vectors = np.linalg.eigh(problem.kernel.gram(everything, everything))
     Z = vectors[:, values > 1e-10] * np.sqrt(values[values > 1e-10])
     Z -= Z[n_l:].mean(axis=0)

@@ -9,10 +9,10 @@ from scipy import sparse
 from sklearn.datasets import make_moons
 
 from s3vm import FRS, TSG, S3VMClassifier, backends
-from s3vm.folds import lasting_folds, newest
-from s3vm.solvers.anchored import anchored
+from s3vm.estimators.folds import lasting_folds, newest
+from s3vm.solvers.tsg.anchored import anchored
 from s3vm.sources import ArraySource
-from s3vm.sources.arrivals import Arrivals, Reservoir
+from s3vm.sources.reservoir import Reservoir, ReservoirSource
 from test_solvers import problem_for
 from toy import configured, last, make_problem
 
@@ -48,8 +48,8 @@ def test_rows_that_come_over_time(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=IDS)
 def test_memory_is_flat(solver, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.SAMPLE", 300)
-    monkeypatch.setattr("s3vm.training._MOST_LINES", 32)
+    monkeypatch.setattr("s3vm.estimators.classifier.SAMPLE", 300)
+    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 32)
     clf, sizes = S3VMClassifier(solver, **FAST), []
     for number in range(30):
         clf.partial_fit(*rows(number, 100, 10), max_labeled=30)
@@ -77,19 +77,19 @@ def test_new_labels_count_at_once():
 
 
 def test_rebased_on_the_same_rows_is_the_same():
-    from s3vm.solvers.following import rebased
+    from s3vm.solvers.tsg.rebase import rebase
 
     problem = problem_for("tsg, features", columns=2)
     solver, engine = configured("tsg, features"), backends.backend("cpu", "float64")
     state = last(solver.run(problem, engine))
-    again = rebased(solver, problem, engine, state)
+    again = rebase(solver, problem, engine, state)
     for name in ("dual", "intercept", "lift", "span", "scores", "mean"):
         np.testing.assert_allclose(getattr(again, name), getattr(state, name), rtol=1e-6, atol=1e-7, err_msg=name)
     assert again.norm.shape == state.norm.shape
     longer = configured("tsg, features", max_iter=25)
     assert last(anchored(longer, problem, engine, again)).iteration == 25
     with pytest.raises(ValueError, match="start afresh"):
-        rebased(solver, problem_for("tsg, features", columns=1), engine, state)
+        rebase(solver, problem_for("tsg, features", columns=1), engine, state)
 
 
 def test_blocks_are_visited_again():
@@ -168,7 +168,7 @@ def test_the_reservoir_is_a_fair_sample():
         assert len(set(sample)) == 20
         counts[sample] += 1
     assert 30 < counts.min() < counts.max() < 95  # 60 expected
-    arrivals = Arrivals(10)
+    arrivals = ReservoirSource(10)
     arrivals.add(np.ones((5, 2)))
     arrivals.add(np.zeros((0, 2)))
     assert (arrivals.n_rows, arrivals.n_new, arrivals.n_dims) == (5, 0, 2)

@@ -5,7 +5,7 @@ from scipy import stats
 
 import literal
 from s3vm import philox
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 
 # From the known-answer file that comes with Random123: counter, key, result.
 KNOWN = [
@@ -50,14 +50,14 @@ def test_numba_and_numpy_agree_on_a_million_counters():
 
 def test_every_number_is_its_address():
     seed = 2**40 + 17
-    block = philox.words(seed, Stream.PHASE, 5, 7, 11)
+    block = philox.words(seed, Purpose.PHASE, 5, 7, 11)
     for row, column in [(0, 0), (3, 4), (6, 10)]:
         assert block[row, column] == literal.word(seed, "phase", 5, row, column)
-    np.testing.assert_array_equal(philox.words(seed, Stream.PHASE, 5, 3, 2), block[:3, :2])
-    normals = philox.normals(seed, Stream.FREQUENCY, 2, 4, 5)
+    np.testing.assert_array_equal(philox.words(seed, Purpose.PHASE, 5, 3, 2), block[:3, :2])
+    normals = philox.normals(seed, Purpose.FREQUENCY, 2, 4, 5)
     assert normals[3, 4] == pytest.approx(literal.normal(seed, "frequency", 2, 3, 4), rel=1e-14)
-    np.testing.assert_array_equal(philox.normals(seed, Stream.FREQUENCY, 2, 2, 3), normals[:2, :3])
-    assert philox.indices(seed, Stream.LABELLED, range(9, 11), 30, 1000).tolist() == [
+    np.testing.assert_array_equal(philox.normals(seed, Purpose.FREQUENCY, 2, 2, 3), normals[:2, :3])
+    assert philox.indices(seed, Purpose.LABELLED, range(9, 11), 30, 1000).tolist() == [
         [literal.index(seed, "labelled", block, row, 1000) for row in range(30)] for block in (9, 10)
     ]
 
@@ -66,7 +66,7 @@ def test_streams_blocks_and_seeds_differ():
     draws = [
         philox.words(seed, stream, block, 4, 4).tobytes()
         for seed in (0, 1, 2**32)
-        for stream in Stream
+        for stream in Purpose
         for block in (0, 1)
     ]
     assert len(set(draws)) == len(draws)
@@ -75,11 +75,11 @@ def test_streams_blocks_and_seeds_differ():
 @pytest.mark.parametrize(
     ("numbers", "law"),
     [
-        (philox.uniforms(1, Stream.PHASE, 0, 200, 100), stats.uniform()),
-        (philox.normals(1, Stream.FREQUENCY, 0, 200, 100), stats.norm()),
-        (philox.cauchy(1, Stream.FREQUENCY, 0, 200, 100), stats.cauchy()),
-        (philox.students(1, Stream.FREQUENCY, 0, 20000, 1, degrees=3), stats.t(3)),
-        (philox.indices(1, Stream.LABELLED, range(1), 20000, 2**31) / 2**31, stats.uniform()),
+        (philox.uniforms(1, Purpose.PHASE, 0, 200, 100), stats.uniform()),
+        (philox.normals(1, Purpose.FREQUENCY, 0, 200, 100), stats.norm()),
+        (philox.cauchy(1, Purpose.FREQUENCY, 0, 200, 100), stats.cauchy()),
+        (philox.students(1, Purpose.FREQUENCY, 0, 20000, 1, degrees=3), stats.t(3)),
+        (philox.indices(1, Purpose.LABELLED, range(1), 20000, 2**31) / 2**31, stats.uniform()),
     ],
     ids=["uniform", "normal", "cauchy", "student", "index"],
 )
@@ -88,19 +88,19 @@ def test_laws(numbers, law):
 
 
 def test_a_student_row_shares_one_scale():
-    rows = philox.students(3, Stream.FREQUENCY, 0, 5, 4, degrees=5)
-    ratio = rows / philox.normals(3, Stream.FREQUENCY, 0, 5, 4)
+    rows = philox.students(3, Purpose.FREQUENCY, 0, 5, 4, degrees=5)
+    ratio = rows / philox.normals(3, Purpose.FREQUENCY, 0, 5, 4)
     np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones(4))
 
 
 def test_signs_are_fair():
-    signs = philox.signs(0, Stream.FREQUENCY, 0, 100, 100)
+    signs = philox.signs(0, Purpose.FREQUENCY, 0, 100, 100)
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert abs(signs.mean()) < 0.04
 
 
 def test_indices_reach_both_ends_and_refuse_nothing_to_draw_from():
-    assert set(philox.indices(0, Stream.LABELLED, range(1), 200, 3)[0]) == {0, 1, 2}
+    assert set(philox.indices(0, Purpose.LABELLED, range(1), 200, 3)[0]) == {0, 1, 2}
     for n in (0, 2**32):
         with pytest.raises(ValueError, match="rows"):
-            philox.indices(0, Stream.LABELLED, range(1), 1, n)
+            philox.indices(0, Purpose.LABELLED, range(1), 1, n)

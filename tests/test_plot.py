@@ -19,8 +19,9 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from fitted import HOSTILE, QUICK, blobs, moons, supervised
-from s3vm import LabeledKFold, S3VMClassifier, diagnostics, plot
-from s3vm.diagnostics import Sample
+from s3vm import LabeledKFold, S3VMClassifier
+from s3vm.inspect import diagnostics, plot
+from s3vm.inspect.diagnostics import Sample
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +227,7 @@ def test_unfitted():
 
 
 def test_matplotlib_is_loaded_only_when_something_is_drawn():
-    code = "import sys, s3vm; s3vm.plot, s3vm.report; assert 'matplotlib' not in sys.modules"
+    code = "import sys, s3vm; s3vm.inspect.plot, s3vm.inspect; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

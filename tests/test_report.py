@@ -18,10 +18,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from fitted import HOSTILE, blobs, moons, supervised
-from s3vm import diagnostics, report
-from s3vm.diagnostics import Sample
-from s3vm.report import Section
-from s3vm.report.page import machine
+from s3vm import inspect as report
+from s3vm.inspect import Section, diagnostics
+from s3vm.inspect.diagnostics import Sample
+from s3vm.inspect.page import machine
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -143,7 +143,9 @@ def test_report_of_a_fit(tmp_path, case, with_test):
     clf, X, y, test = CASES[case]()
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context(dict.fromkeys(("figure.facecolor", "text.color", "xtick.color"), "#12fe34")):
-        path = report.of_fit(clf, X, y, tmp_path / "fit.html", test if with_test else None, more={"file": "some.csv"})
+        path = report.write_report(
+            clf, X, y, tmp_path / "fit.html", test if with_test else None, more={"file": "some.csv"}
+        )
     assert dict(matplotlib.rcParams) == before
     page = read(path)
     assert_self_contained(page)
@@ -199,7 +201,7 @@ def test_hostile_names_are_only_text(tmp_path):
 
 def test_the_same_report_twice_is_the_same_but_for_the_time(tmp_path):
     clf, X, y, test = moons()
-    first, second = (report.of_fit(clf, X, y, tmp_path / name, test).read_text() for name in ("a.html", "b.html"))
+    first, second = (report.write_report(clf, X, y, tmp_path / name, test).read_text() for name in ("a.html", "b.html"))
     without_time = re.compile("<time.*</time>")
     assert without_time.sub("", first) == without_time.sub("", second)
     assert len(first) < 1_000_000
@@ -210,14 +212,14 @@ def test_a_weight_that_was_tried_first_and_not_chosen(tmp_path, monkeypatch):
     tried = next(weight for weight in clf.safety_.scores if weight)
     other = next(weight for weight in clf.safety_.scores if weight != tried)
     monkeypatch.setattr(clf, "safety_", replace(clf.safety_, weight=other))
-    monkeypatch.setattr("s3vm.report.fit.Sample", partial(Sample, most=20))
-    page = read(report.of_fit(clf, X, y, tmp_path / "fit.html", test))
+    monkeypatch.setattr("s3vm.inspect.fit_report.Sample", partial(Sample, most=20))
+    page = read(report.write_report(clf, X, y, tmp_path / "fit.html", test))
     assert f"The curves are of weight {tried:g}, the first that was tried; {other:g} was chosen." in page.text
     assert "Counted on 40 rows, a sample." in page.text
 
 
 def test_libraries_that_are_not_installed_are_not_named(monkeypatch):
-    monkeypatch.setattr("s3vm.report.page._LIBRARIES", ("numpy", "no-such-library"))
+    monkeypatch.setattr("s3vm.inspect.page._LIBRARIES", ("numpy", "no-such-library"))
     assert "numpy" in machine()
     assert "no-such-library" not in machine()
 
@@ -262,7 +264,7 @@ def browse(tmp_path, page, *options, width=1000):
 def test_in_a_browser(tmp_path):
     """Opened without an error; the page's own script has run, and one in a class's name has not."""
     clf, X, y, test = blobs()
-    path = report.of_fit(clf, X, y, tmp_path / "fit.html", test, title="A report")
+    path = report.write_report(clf, X, y, tmp_path / "fit.html", test, title="A report")
     dom, said = browse(tmp_path, path, "--dump-dom")
     assert "CONSOLE" not in said
     assert "<title>A report</title>" in dom
@@ -282,7 +284,7 @@ def test_policy_holds_even_where_escaping_would_not(tmp_path):
 @needs_browser
 def test_light_and_dark(tmp_path):
     clf, X, y, test = moons()
-    path = report.of_fit(clf, X, y, tmp_path / "fit.html", test)
+    path = report.write_report(clf, X, y, tmp_path / "fit.html", test)
     for scheme, paper, ink in ((1, 1.0, 0.2), (0, 0.1, 0.8)):
         picture = tmp_path / f"{scheme}.png"
         browse(tmp_path, path, f"--screenshot={picture}", f"--blink-settings=preferredColorScheme={scheme}")
@@ -310,7 +312,7 @@ PHONE = """<iframe src="fit.html" style="width: 390px; height: 800px; border: 0"
 def test_on_a_phone_and_sorted(tmp_path):
     """Nothing sticks out at 390 pixels; a click on a heading sorts the rows by number, another one turns them round."""
     clf, X, y, test = blobs(8, tuple("abcdefgh"))
-    report.of_fit(clf, X, y, tmp_path / "fit.html", test)
+    report.write_report(clf, X, y, tmp_path / "fit.html", test)
     frame = tmp_path / "phone.html"
     frame.write_text(PHONE)
     dom, _ = browse(tmp_path, frame, "--dump-dom", "--allow-file-access-from-files")

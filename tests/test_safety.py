@@ -9,13 +9,14 @@ from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load, tuning
-from s3vm.folds import stratified_folds
+from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load
+from s3vm._utils.scores import brier_losses, predicted_codes
+from s3vm.estimators.classifier import tuning
+from s3vm.estimators.folds import stratified_folds
+from s3vm.estimators.safety import choose
+from s3vm.estimators.tuning import tune
 from s3vm.kernels import Polynomial
-from s3vm.models import winners
-from s3vm.safety import brier_losses, choose
-from s3vm.training import OutOfTime
-from s3vm.tuning import tune
+from s3vm.training.loop import OutOfTime
 
 
 def clusters(n_labelled=60, n=800, noise=0.0, seed=0):
@@ -137,9 +138,9 @@ def test_tuning_where_the_best_score_makes_many_errors(monkeypatch):
     """No cell is good by both measures: errors decide."""
 
     def upside_down(codes, scores):
-        return np.full(len(codes), 1 - np.mean(winners(scores) != codes))
+        return np.full(len(codes), 1 - np.mean(predicted_codes(scores) != codes))
 
-    monkeypatch.setattr("s3vm.tuning.brier_losses", upside_down)
+    monkeypatch.setattr("s3vm.estimators.tuning.brier_losses", upside_down)
     X, _, some = clusters(n_labelled=80)
     clf = S3VMClassifierCV(Cs=[1e-4, 10.0], factors=[1e-3, 2.0, 1e4], unlabeled_weight=0, random_state=0).fit(X, some)
     assert clf.cv_errors_.max() > clf.cv_errors_.min() + 0.2
@@ -215,8 +216,8 @@ def test_another_width_must_be_clearly_better(ring, monkeypatch):
     """Whatever is asked for, it has to be met by the paired losses of the rows."""
     widths = {}
     for surely in (-1e9, 1e9):
-        monkeypatch.setattr("s3vm.tuning._SURELY", surely)
-        monkeypatch.setattr("s3vm.tuning.needed", lambda n, surely=surely: surely)
+        monkeypatch.setattr("s3vm.estimators.tuning._SURELY", surely)
+        monkeypatch.setattr("s3vm.estimators.tuning.needed", lambda n, surely=surely: surely)
         clf = S3VMClassifierCV(random_state=0).fit(*ring)
         widths[surely] = clf.kernel_.width
         svm = next(iter(clf.cv_briers_))
@@ -231,8 +232,8 @@ def test_where_there_is_no_other_width_to_try(ring, settings):
 
 def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
     """Whatever width the pilots took: the sentence and the model speak of the same SVM."""
-    monkeypatch.setattr("s3vm.tuning.needed", lambda n: 1e9)
-    monkeypatch.setattr("s3vm.tuning._SURELY", 1e9)
+    monkeypatch.setattr("s3vm.estimators.tuning.needed", lambda n: 1e9)
+    monkeypatch.setattr("s3vm.estimators.tuning._SURELY", 1e9)
     monkeypatch.setattr(S3VMClassifierCV, "_choice", never(S3VMClassifierCV._choice))
     clf = S3VMClassifierCV(random_state=0).fit(*ring)
     svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
@@ -247,7 +248,7 @@ def never(choice):
 
     def made(self, *args, **rest):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("s3vm.safety._NEEDED", ((0, -1e9),))
+            patch.setattr("s3vm.estimators.safety._NEEDED", ((0, -1e9),))
             return choice(self, *args, **rest)
 
     return made
@@ -276,7 +277,7 @@ def test_pilots_are_short(ring):
 
 
 def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
-    monkeypatch.setattr("s3vm.tuning._MOST_STEPS", 60)
+    monkeypatch.setattr("s3vm.estimators.tuning._MOST_STEPS", 60)
     clf = S3VMClassifierCV(random_state=0).fit(*ring)
     slow = clf.cv_errors_ == 1
     assert slow.any()

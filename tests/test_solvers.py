@@ -119,7 +119,7 @@ def test_columns_are_independent(variant, weight):
 def test_a_run_goes_on_longer(variant):
     problem, engine = problem_for(variant), backend("cpu", "float64")
     first = last(configured(variant).run(problem, engine)).detached()
-    more = list(configured(variant).longer(problem, first.iteration).run(problem, engine, first))
+    more = list(configured(variant).extended(problem, first.iteration).run(problem, engine, first))
     assert [state.iteration for state in more] == list(range(first.iteration + 1, first.iteration + 1 + len(more)))
     assert more or variant.startswith(("cccp", "newton", "light", "incremental")), "those are at the end already"
 
@@ -143,8 +143,8 @@ def test_what_a_run_cannot_go_on_from(variant, settings, words):
 
 def test_without_unlabelled_rows_everything_is_the_labelled_ones():
     problem = problem_for("tsg")
-    assert len(problem.everything()) == problem.n_rows == 36
-    assert replace(problem, unlabelled=None).everything() is problem.labelled
+    assert len(problem.all_rows()) == problem.n_rows == 36
+    assert replace(problem, unlabelled=None).all_rows() is problem.labelled
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from sklearn.preprocessing import StandardScaler
 
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ArraySource, ExhaustedError, is_source
 from s3vm.sources.files import FileSource, source_of
+from s3vm.sources.readers import TableError, kinds, read, stream
 from s3vm.sources.streams import BatchSource, StreamSource
-from s3vm.tables import TableError, kinds, read, stream
 
 N, D = 1000, 3
 X = np.random.RandomState(0).randn(N, D).astype(np.float32)
@@ -58,7 +58,7 @@ def numbers(rows):
 
 
 def drawn(source, steps, size=32, seed=5):
-    return source.batches(seed, Stream.UNLABELLED, steps, size)
+    return source.batches(seed, Purpose.UNLABELLED, steps, size)
 
 
 def file_source(folder, **settings):

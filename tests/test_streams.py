@@ -20,25 +20,24 @@ from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 
 import s3vm
-from s3vm import (
-    CCCP,
-    FRS,
-    TSG,
-    Light,
-    ModelFormatError,
-    S3VMClassifier,
-    S3VMClassifierCV,
-    backends,
-    checkpoints,
-    container,
-)
-from s3vm.checkpoints import Checkpoint
-from s3vm.philox import Stream
+from s3vm import CCCP, FRS, TSG, Light, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends
+from s3vm._utils import container
+from s3vm.philox import Purpose
 from s3vm.sources import ArraySource
 from s3vm.sources.files import FileSource
+from s3vm.sources.readers import TableError
 from s3vm.sources.streams import BatchSource
-from s3vm.tables import TableError
-from s3vm.training import NotKept, OutOfRows, OutOfTime, Rules, joined, thinned, train
+from s3vm.training.checkpoints import Checkpoint
+from s3vm.training.loop import (
+    CheckpointNotWritten,
+    OutOfRows,
+    OutOfTime,
+    StoppingRules,
+    checkpoints,
+    joined,
+    thinned,
+    train,
+)
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
 
@@ -175,8 +174,10 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_model(tmp_path, monk
         raise OSError(28, "No space left on device")
 
     straight = S3VMClassifier(**FAST).fit(X, SOME)
-    monkeypatch.setattr("s3vm.checkpoints.write", full)
-    with pytest.warns(NotKept, match="no checkpoint after iteration 60, and the training goes on: .*No space left"):
+    monkeypatch.setattr("s3vm.training.checkpoints.write", full)
+    with pytest.warns(
+        CheckpointNotWritten, match="no checkpoint after iteration 60, and the training goes on: .*No space left"
+    ):
         clf = S3VMClassifier(**FAST).fit(X, SOME, checkpoint=tmp_path / "c")
     same(straight, clf)
 
@@ -409,7 +410,7 @@ def test_rows_that_cannot_be_read_are_not_the_checkpoint(stopped, monkeypatch, t
     read = ArraySource.batches
 
     def unreadable(source, seed, stream, steps, size):
-        if stream == Stream.UNLABELLED:
+        if stream == Purpose.UNLABELLED:
             raise problem
         return read(source, seed, stream, steps, size)
 
@@ -504,10 +505,10 @@ def test_limits_of_the_tuned_classifier(tmp_path):
 
 
 def test_the_history_of_a_long_run_is_thinned(monkeypatch):
-    monkeypatch.setattr("s3vm.training._MOST_LINES", 16)
+    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 16)
     whole = problem_for("tsg, features", columns=1)
     solver = configured("tsg, features", max_iter=101)
-    state, history = train(solver, whole, backends.backend("cpu", "float64"), rules=Rules())
+    state, history = train(solver, whole, backends.backend("cpu", "float64"), rules=StoppingRules())
     records = {one.iteration: one.record for one in solver.run(whole, backends.backend("cpu", "float64"))}
     assert history["iteration"].tolist() == [*range(8, 101, 8), 101]
     for number, objective in zip(history["iteration"], history["objective"]):
@@ -516,11 +517,11 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch):
     assert len(shorter["iteration"]) <= 17
     assert shorter["objective"][-1] == history["objective"][-1]
     assert last(solver.run(whole, backends.backend("cpu", "float64"))).iteration == state.iteration
-    assert CCCP().takes_rows is False
+    assert CCCP().keeps_all_rows is False
 
 
 def test_a_thinned_history_has_the_held_out_error_to_its_end(monkeypatch):
-    monkeypatch.setattr("s3vm.training._MOST_LINES", 16)
+    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 16)
     history = S3VMClassifier(**FAST | {"solver": TSG(**FEATURES | {"max_iter": 61})}).fit(X, SOME).history_
     assert history["iteration"].tolist() == [*range(4, 61, 4), 61]
     assert len(history["held_out_error"]) == 16
@@ -582,5 +583,5 @@ def test_a_sample_of_what_can_be_read_once_is_still_there_to_be_trained_on(n_row
     source = BatchSource(batches, n_rows=n_rows)
     sample = source.sample(0, 500)
     assert sample.shape == (min(n, 500), 2)
-    rows = source.batches(0, Stream.UNLABELLED, range(n // 100), 100)
+    rows = source.batches(0, Purpose.UNLABELLED, range(n // 100), 100)
     assert sorted(rows[:, 0]) == sorted(np.repeat(np.arange(n // 100), 100))

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from s3vm.sources.files import FileSource, source_of
-from s3vm.tables import TableError, Writer, has_names, kinds, label_key, read, stream
+from s3vm.sources.readers import TableError, Writer, has_names, kinds, label_key, read, stream
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
 LABELS = np.array([None, "ham", "spam", None, "ham"] * 100, dtype=object)
@@ -295,7 +295,9 @@ def test_damaged_parquet(tmp_path, monkeypatch):
     with pytest.raises(TableError, match=r"not numbers, in column 't' \(''\)"):
         read(path)
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), path)
-    monkeypatch.setattr("s3vm.tables.kinds._WHOLE", 0)  # as if a group of rows were too large to be read at once
+    monkeypatch.setattr(
+        "s3vm.sources.readers.formats._WHOLE", 0
+    )  # as if a group of rows were too large to be read at once
     np.testing.assert_array_equal(read(path).rows, X[:, :2])
     pq.write_table(pa.table({"a": X[:0, 0]}), path)
     with pytest.raises(TableError, match=r"a\.parquet has no rows"):

@@ -4,18 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from s3vm.distributed import DaskS3VMClassifier, WorkerLostError
-    from s3vm.estimators import S3VMClassifier
-    from s3vm.files import ModelFormatError, load, save
+    from s3vm.estimators.classifier import S3VMClassifier
+    from s3vm.estimators.dask import DaskS3VMClassifier, WorkerLostError
+    from s3vm.estimators.model_selection import HalvingSearchCV, LabeledKFold
+    from s3vm.estimators.tuning import S3VMClassifierCV
+    from s3vm.inspect.fit_report import write_report
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
-    from s3vm.model_selection import HalvingSearchCV, LabeledKFold
+    from s3vm.persistence.compression import compress
+    from s3vm.persistence.model_file import ModelFormatError, load, save
+    from s3vm.persistence.onnx import to_onnx
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
-    from s3vm.sources import ArraySource
+    from s3vm.sources.arrays import ArraySource
     from s3vm.sources.files import FileSource
     from s3vm.sources.streams import BatchSource
-    from s3vm.training import Interrupted, NotKept, OutOfRows, OutOfTime
-    from s3vm.tuning import S3VMClassifierCV
+    from s3vm.training.loop import CheckpointNotWritten, Interrupted, OutOfRows, OutOfTime
 
 __version__ = "0.1.0"
 
@@ -27,6 +30,7 @@ __all__ = [
     "TSG",
     "ArraySource",
     "BatchSource",
+    "CheckpointNotWritten",
     "Constant",
     "DaskS3VMClassifier",
     "Decaying",
@@ -43,7 +47,6 @@ __all__ = [
     "Matern",
     "ModelFormatError",
     "Newton",
-    "NotKept",
     "OutOfRows",
     "OutOfTime",
     "Polynomial",
@@ -55,31 +58,37 @@ __all__ = [
     "SquaredHinge",
     "Theorem",
     "WorkerLostError",
+    "compress",
     "load",
     "save",
+    "to_onnx",
+    "write_report",
 ]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
-    "distributed": ["DaskS3VMClassifier", "WorkerLostError"],
-    "estimators": ["S3VMClassifier"],
-    "files": ["ModelFormatError", "load", "save"],
+    "estimators.classifier": ["S3VMClassifier"],
+    "estimators.dask": ["DaskS3VMClassifier", "WorkerLostError"],
+    "estimators.model_selection": ["HalvingSearchCV", "LabeledKFold"],
+    "estimators.tuning": ["S3VMClassifierCV"],
+    "inspect.fit_report": ["write_report"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
-    "model_selection": ["HalvingSearchCV", "LabeledKFold"],
+    "persistence.compression": ["compress"],
+    "persistence.model_file": ["ModelFormatError", "load", "save"],
+    "persistence.onnx": ["to_onnx"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
-    "sources": ["ArraySource"],
+    "sources.arrays": ["ArraySource"],
     "sources.files": ["FileSource"],
     "sources.streams": ["BatchSource"],
-    "training": ["Interrupted", "NotKept", "OutOfRows", "OutOfTime"],
-    "tuning": ["S3VMClassifierCV"],
+    "training.loop": ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"],
 }
-_ROOMS = ("export", "plot", "report", "tables")
+_MODULES = {"plot": "s3vm.inspect.plot"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"s3vm.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
@@ -87,4 +96,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS, "__version__"]
+    return [*__all__, *_MODULES, "__version__"]

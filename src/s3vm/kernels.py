@@ -26,11 +26,11 @@ from scipy import sparse
 from sklearn.metrics import pairwise
 
 from s3vm import philox
-from s3vm._numbers import check_whole, number
-from s3vm._registry import lookup
-from s3vm._typing import Array
-from s3vm.arrays import host, is_tensor, namespace
-from s3vm.philox import Stream
+from s3vm._utils.arrays import host, is_tensor, namespace
+from s3vm._utils.registry import lookup
+from s3vm._utils.settings import check_whole, number
+from s3vm._utils.typing import Array
+from s3vm.philox import Purpose
 
 __all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel", "variance_of"]
 
@@ -120,7 +120,7 @@ class Kernel(ABC):
         if self.gamma == "scale":
             return self.for_variance(X.shape[1], variance_of(X, row_weight))
         if self.gamma == "median":
-            pair = philox.indices(seed, Stream.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
+            pair = philox.indices(seed, Purpose.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
             return self._of_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
         return self
 
@@ -164,7 +164,7 @@ class _Fourier(Kernel):
         turns = self._radians(seed, block, n_rows, n_dims, random) / (2.0 * np.pi)
         if self.features == "pairs":
             return turns, np.zeros(n_rows)
-        return turns, random.uniforms(seed, Stream.PHASE, block, n_rows, 1)[:, 0]
+        return turns, random.uniforms(seed, Purpose.PHASE, block, n_rows, 1)[:, 0]
 
 
 class _Radial(_Fourier):
@@ -188,7 +188,7 @@ class RBF(_Radial):
         return xp.exp(xp.negative(gram, out=gram), out=gram)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
-        return np.sqrt(2.0 * self.width) * random.normals(seed, Stream.FREQUENCY, block, n_rows, n_dims)
+        return np.sqrt(2.0 * self.width) * random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Matern(_Radial):
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         degrees = round(2 * self.nu)
-        return np.sqrt(2.0 * self.width) * random.students(seed, Stream.FREQUENCY, block, n_rows, n_dims, degrees)
+        return np.sqrt(2.0 * self.width) * random.students(seed, Purpose.FREQUENCY, block, n_rows, n_dims, degrees)
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Laplacian(_Fourier):
         return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
-        return self.width * random.cauchy(seed, Stream.FREQUENCY, block, n_rows, n_dims)
+        return self.width * random.cauchy(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
 
     def _scale(self, n_dims: int, variance: float) -> float:
         return float(1.0 / (n_dims * np.sqrt(variance)))
@@ -289,7 +289,7 @@ class Polynomial(Kernel):
     def draw(
         self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
     ) -> tuple[Array, Array]:
-        sign = random.signs(seed, Stream.FREQUENCY, block, self.rows(n_features), n_dims + 1)
+        sign = random.signs(seed, Purpose.FREQUENCY, block, self.rows(n_features), n_dims + 1)
         return sign[:, :n_dims] * np.sqrt(self.width), sign[:, n_dims] * np.sqrt(self.coef0)
 
     def _scale(self, n_dims: int, variance: float) -> float:

@@ -14,10 +14,10 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from s3vm._numbers import number
-from s3vm._registry import lookup
-from s3vm._typing import Array
-from s3vm.arrays import namespace
+from s3vm._utils.arrays import namespace
+from s3vm._utils.registry import lookup
+from s3vm._utils.settings import number
+from s3vm._utils.typing import Array
 
 __all__ = [
     "LABELLED_LOSSES",

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._typing import Array
+from s3vm._utils.typing import Array
 
-__all__ = ["NAME", "Stream", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
+__all__ = ["NAME", "Purpose", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
 
 
 NAME = "philox4x32-10, 1"
 """Changes whenever the same address would give another number: a model file of another name cannot be read."""
 
 
-class Stream(IntEnum):
+class Purpose(IntEnum):
     """The purposes random numbers are drawn for; two streams never share a number."""
 
     FREQUENCY = 0
@@ -76,7 +76,7 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-def words(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def words(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     """The 32-bit words of rows ``0..n_rows-1`` and columns ``0..n_columns-1`` of a block."""
     group = np.arange((n_columns + 3) // 4, dtype=np.uint64)
     row = np.arange(n_rows, dtype=np.uint64)[:, None]
@@ -84,7 +84,7 @@ def words(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) ->
     return np.stack(lanes, axis=-1).reshape(n_rows, -1)[:, :n_columns]
 
 
-def _philox(seed: int, stream: Stream, block: Any, row: Any, group: Any) -> tuple[Array, ...]:
+def _philox(seed: int, stream: Purpose, block: Any, row: Any, group: Any) -> tuple[Array, ...]:
     """The four words of each address; blocks, rows and groups of columns are broadcast."""
     low, high = np.uint64(seed & 0xFFFFFFFF), np.uint64((seed >> 32) & 0xFFFFFFFF)
     c0, c1, c2, c3 = np.broadcast_arrays(group, row, block, np.uint64(stream))
@@ -103,26 +103,26 @@ def _box_muller(u, v):
     return radius * np.cos(angle), radius * np.sin(angle)
 
 
-def uniforms(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def uniforms(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     """Uniform numbers strictly between 0 and 1."""
     return _uniform(words(seed, stream, block, n_rows, n_columns))
 
 
-def normals(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def normals(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     """Standard normal numbers; columns ``2j`` and ``2j + 1`` come from one Box-Muller pair of words."""
     u = uniforms(seed, stream, block, n_rows, n_columns + n_columns % 2)
     pair = _box_muller(u[:, 0::2], u[:, 1::2])
     return np.stack(pair, axis=-1).reshape(n_rows, -1)[:, :n_columns]
 
 
-def cauchy(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def cauchy(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     """Standard Cauchy numbers."""
     return cauchy_of(uniforms(seed, stream, block, n_rows, n_columns))
 
 
-def students(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
+def students(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
     """Rows of the multivariate Student-t law, each with a scale of its own from `Stream.SCALE`."""
-    scale = normals(seed, Stream.SCALE, block, n_rows, degrees)
+    scale = normals(seed, Purpose.SCALE, block, n_rows, degrees)
     return students_of(normals(seed, stream, block, n_rows, n_columns), scale)
 
 
@@ -136,12 +136,12 @@ def students_of(normal: Array, scale: Array) -> Array:
     return normal / np.sqrt(np.mean(scale**2, axis=1, keepdims=True))
 
 
-def signs(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def signs(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     """Numbers -1 or +1 with equal chance: the top bit of each word."""
     return 1.0 - 2.0 * (words(seed, stream, block, n_rows, n_columns) >> np.uint64(31))
 
 
-def indices(seed: int, stream: Stream, blocks: range, size: int, n: int) -> Array:
+def indices(seed: int, stream: Purpose, blocks: range, size: int, n: int) -> Array:
     """For each block, `size` numbers drawn with replacement from ``0..n-1``, ``n`` below 2**32.
 
     Each is ``floor(n * u)`` with a 64-bit ``u`` made of columns 0 and 1 of its row, in integers, so that the

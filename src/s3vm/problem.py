@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from s3vm._typing import Array, Rows
+from s3vm._utils.arrays import stack
+from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.sources import ArraySource, Source, stack
+from s3vm.sources import ArraySource, Source
 
 __all__ = ["Problem"]
 
@@ -75,7 +76,7 @@ class Problem:
         """Labelled and unlabelled rows together, the paper's n."""
         return self.n_labelled + (self.unlabelled.n_rows if self.unlabelled is not None else 0)
 
-    def everything(self) -> Rows:
+    def all_rows(self) -> Rows:
         """All rows at once, the labelled ones first."""
         if self.unlabelled is None:
             return self.labelled

@@ -17,10 +17,10 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from s3vm._numbers import is_whole, number
-from s3vm._optional import optional
-from s3vm._typing import Array, Rows
-from s3vm.arrays import precision
+from s3vm._utils.arrays import precision
+from s3vm._utils.optional import optional
+from s3vm._utils.settings import is_whole, number
+from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
 __all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]

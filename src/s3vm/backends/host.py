@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy import sparse
 
-from s3vm._blas import one_blas_thread
-from s3vm._machine import machine_memory
-from s3vm._typing import Array, Rows
+from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.machine import machine_memory
+from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
 __all__ = ["FeaturesOnHost", "OnHost", "scanned"]

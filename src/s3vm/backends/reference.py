@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._typing import Array, Rows
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends.host import FeaturesOnHost, OnHost
 from s3vm.kernels import Kernel
 

@@ -45,7 +45,7 @@ class Commands(TyperGroup):
 
 
 def _complain(problem: str) -> int:
-    from s3vm.cli.screen import printable
+    from s3vm.cli.console import printable
 
     text = printable(" ".join(problem.split()))
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("s3vm: ", "bold red"), text))
@@ -233,9 +233,9 @@ def fit(
     cross-validation on the labelled rows. Ctrl-C ends the training and keeps the model so far. Rows that are more than
     a quarter of the memory are read in a stream.
     """
-    from s3vm.cli import fitting
-    from s3vm.cli.data import Files
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import fit as fitting
+    from s3vm.cli.console import Screen
+    from s3vm.cli.inputs import Files
     from s3vm.cli.settings import Settings
 
     columns = _names(features), _names(drop), _names(mark), _names(encode)
@@ -269,8 +269,8 @@ def predict(
 
     Columns are found by their names, in any order; others are ignored.
     """
-    from s3vm.cli import serving
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import predict as serving
+    from s3vm.cli.console import Screen
 
     if json and output == "-":
         raise ValueError("--json needs a file for the predictions: -o out.csv")
@@ -293,8 +293,8 @@ def evaluate(
 
     Rows without a label are left out.
     """
-    from s3vm.cli import serving
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import predict as serving
+    from s3vm.cli.console import Screen
 
     serving.evaluate(Screen(json, quiet, verbose), model, data, target, _names(mark), jobs)
 
@@ -302,8 +302,8 @@ def evaluate(
 @_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json")
 def info(model: Model, json: Json = False) -> None:
     """Say what is in a model file."""
-    from s3vm.cli import serving
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import predict as serving
+    from s3vm.cli.console import Screen
 
     serving.info(Screen(json), model)
 
@@ -324,8 +324,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as ONNX, or a smaller one that predicts nearly the same."""
-    from s3vm.cli import serving
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import predict as serving
+    from s3vm.cli.console import Screen
 
     serving.export(Screen(json, quiet), model, output, compress, tolerance)
 
@@ -354,9 +354,9 @@ def tune(
 
     [bold]s3vm fit[/] does the same by itself; this shows what was tried.
     """
-    from s3vm.cli import fitting
-    from s3vm.cli.data import Files
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import fit as fitting
+    from s3vm.cli.console import Screen
+    from s3vm.cli.inputs import Files
     from s3vm.cli.settings import Settings
 
     files = Files(data, target, unlabeled or (), _names(features), _names(drop), _names(mark))
@@ -402,9 +402,9 @@ def compare(
 
     Errors are those of labelled rows left out in turn, or of the rows of --test.
     """
-    from s3vm.cli import comparing
-    from s3vm.cli.data import Files
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import compare as comparing
+    from s3vm.cli.console import Screen
+    from s3vm.cli.inputs import Files
     from s3vm.cli.settings import Settings
 
     files = Files(data, target, unlabeled or (), _names(features), _names(drop), _names(mark))
@@ -415,62 +415,7 @@ def compare(
 @_command("s3vm demo")
 def demo(jobs: Jobs = -1, json: Json = False, quiet: Quiet = False) -> None:
     """See it work: handwritten digits, of which a few have labels. Half a minute."""
-    from s3vm.cli import showing
-    from s3vm.cli.screen import Screen
+    from s3vm.cli import demo as showing
+    from s3vm.cli.console import Screen
 
     showing.demo(Screen(json, quiet), jobs)
-
-
-@_command("s3vm datasets", "S3VM_DATA=~/data s3vm datasets")
-def datasets(json: Json = False) -> None:
-    """List data to try things on: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
-    from s3vm.cli import showing
-    from s3vm.cli.screen import Screen
-
-    showing.datasets(Screen(json))
-
-
-@_command(
-    "s3vm bench experiments/quick.toml",
-    "s3vm bench experiments/paper.toml -o results.parquet",
-)
-def bench(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="The experiment, a TOML file.", show_default=False)],
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Parquet file; by default CONFIG's name with .parquet."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time, if not as in CONFIG."),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Run an experiment: solvers on data sets, each run in a process of its own with limits.
-
-    One row a run is kept as soon as it is done; what is interrupted goes on with the same command.
-    """
-    from s3vm.cli import benching
-    from s3vm.cli.screen import Screen
-
-    benching.bench(Screen(json, quiet, verbose), config, output, processes, shown=not (json or quiet))
-
-
-@_command("s3vm report results.parquet", "s3vm report results.parquet -o report.html")
-def report(
-    results: Annotated[str, typer.Argument(metavar="RESULTS", help="A file that [bold]s3vm bench[/] wrote.")],
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="HTML file; by default RESULTS's name with .html."),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Make a report of an experiment: tables, every figure, settings, machine, in one HTML file."""
-    from s3vm.cli import benching
-    from s3vm.cli.screen import Screen
-
-    benching.report(Screen(json, quiet, verbose), results, output)

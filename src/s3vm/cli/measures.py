@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
 
 from s3vm import S3VMClassifier
-from s3vm._typing import Array
-from s3vm.diagnostics import interval
-from s3vm.models import winners
+from s3vm._utils.scores import predicted_codes
+from s3vm._utils.typing import Array
+from s3vm.inspect.diagnostics import interval
 
 __all__ = ["error_of", "held_out", "measured", "model_facts", "verdict"]
 
@@ -23,7 +23,7 @@ def error_of(n_wrong: float, n_rows: int) -> dict[str, Any]:
 
 def measured(codes: Array, scores: Array, classes: Array, probabilities: Array | None = None) -> dict[str, Any]:
     """What scores ``(n, K)`` say of rows of these classes."""
-    predicted = winners(scores)
+    predicted = predicted_codes(scores)
     table = confusion_matrix(codes, predicted, labels=np.arange(len(classes)))
     there, found, said = table.sum(axis=1), table.diagonal(), table.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

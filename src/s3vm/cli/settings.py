@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3vm import S3VMClassifier, S3VMClassifierCV
-from s3vm._numbers import positive
+from s3vm._utils.settings import positive
 from s3vm.kernels import KERNELS
 from s3vm.solvers import SOLVERS
 

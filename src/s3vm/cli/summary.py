@@ -9,18 +9,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from s3vm.cli.data import skewed
-from s3vm.cli.screen import bytes_of, grid, percent, seconds
+from s3vm.cli.console import bytes_of, grid, percent, seconds
+from s3vm.cli.inputs import skewed
 
 __all__ = [
     "interval_text",
     "of_comparison",
     "of_evaluation",
-    "of_fit",
     "of_model",
     "of_predictions",
     "of_tuning",
     "plain_table",
+    "write_report",
 ]
 
 _MOST_CLASSES = 6
@@ -28,7 +28,7 @@ _MOST_CROSSED = 4  # classes that have a column each
 _WORTH_A_SPEED = 10_000  # rows
 
 
-def of_fit(result: dict[str, Any]) -> list[RenderableType]:
+def write_report(result: dict[str, Any]) -> list[RenderableType]:
     model, found, verdict, test = result["model"], result["held_out"], result["unlabelled"], result.get("test")
     tuned = f"  [dim]({' and '.join(result['model']['tuned'])} tuned)[/dim]" if result["model"]["tuned"] else ""
     facts: dict[str, RenderableType | None] = {

@@ -1,15 +1,15 @@
 """The solvers, one file each. Who drives a solver, and why it stops early, is not its affair."""
 
-from s3vm._registry import lookup
+from s3vm._utils.registry import lookup
 from s3vm.solvers.base import Solver, State
-from s3vm.solvers.bgs import BGS
+from s3vm.solvers.bgs.bgs import BGS
 from s3vm.solvers.cccp import CCCP
 from s3vm.solvers.frs import FRS
-from s3vm.solvers.incremental import Incremental
+from s3vm.solvers.incremental.incremental import Incremental
 from s3vm.solvers.light import Light
-from s3vm.solvers.newton import Newton
+from s3vm.solvers.newton.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
-from s3vm.solvers.tsg import TSG
+from s3vm.solvers.tsg.tsg import TSG
 
 __all__ = [
     "BGS",

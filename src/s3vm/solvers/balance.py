@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import optimize, special
 
-from s3vm._typing import Array
+from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 
 __all__ = ["means_to_hold", "shift_to_share"]

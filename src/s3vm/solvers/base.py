@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkab
 
 import numpy as np
 
-from s3vm._registry import state_part
-from s3vm._typing import Array, Rows
-from s3vm.arrays import host, is_tensor, namespace
+from s3vm._utils.arrays import host, is_tensor, namespace
+from s3vm._utils.registry import state_part
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.models import Model
+from s3vm.model import Model
 from s3vm.problem import Problem
 
 __all__ = [
@@ -74,12 +74,12 @@ _AnyState = TypeVar("_AnyState", bound=State)
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
 
-    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it. `takes_rows` says
-    whether it can go on from a state of other rows, with any number of columns.
+    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it. `keeps_all_rows`
+    says whether it can go on from a state of other rows, with any number of columns.
     """
 
     losses: ClassVar[Losses]
-    takes_rows: ClassVar[bool]
+    keeps_all_rows: ClassVar[bool]
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
@@ -93,7 +93,7 @@ class Solver(Protocol):
         """Yields the state after every iteration, going on from `state` if one is given."""
         ...
 
-    def longer(self, problem: Problem, done: int) -> "Solver":
+    def extended(self, problem: Problem, done: int) -> "Solver":
         """This solver, with the `done` iterations of an earlier run added to its own."""
         ...
 

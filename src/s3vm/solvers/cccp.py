@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from s3vm._numbers import check_whole, number
-from s3vm._registry import state_part
-from s3vm._typing import Array
+from s3vm._utils.registry import state_part
+from s3vm._utils.settings import check_whole, number
+from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
@@ -50,7 +50,7 @@ class CCCP:
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
-    takes_rows: ClassVar[bool] = False
+    keeps_all_rows: ClassVar[bool] = False
 
     max_iter: int = 100
     tol: float = 1e-3
@@ -72,7 +72,7 @@ class CCCP:
         columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
         return smo.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
 
-    def longer(self, problem: Problem, done: int) -> "CCCP":
+    def extended(self, problem: Problem, done: int) -> "CCCP":
         return replace(self, max_iter=done + self.max_iter)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
@@ -96,7 +96,7 @@ class _Rounds:
 
     def __init__(self, solver: CCCP, problem: Problem, backend: Backend) -> None:
         self._solver, self._problem = solver, problem
-        self.centres = problem.everything() if problem.uses_unlabelled else problem.labelled
+        self.centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
         n_l, n = self._n_labelled, self._n = problem.n_labelled, int(self.centres.shape[0])
         self._n_left = solver.iterations(problem) - 1
         self._flat = -problem.unlabelled_loss.s if isinstance(problem.unlabelled_loss, Ramp) else 0.0

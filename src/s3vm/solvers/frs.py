@@ -6,25 +6,25 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from s3vm._numbers import check_switches, check_whole, number
-from s3vm._registry import state_part
-from s3vm._typing import Array
+from s3vm._utils.registry import state_part
+from s3vm._utils.settings import check_switches, check_whole, number
+from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.losses import Exponential, SmoothHinge
-from s3vm.models import Model
-from s3vm.philox import Stream
+from s3vm.model import Model
+from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.base import Losses, State, record
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import (
     FeatureCount,
+    annealed_share,
     balanced,
     block_size,
-    grown,
+    iterations_for,
     labelled_batch,
     labelled_slope,
-    passed,
     stiffness,
     unlabelled_slope,
 )
@@ -72,7 +72,7 @@ class FRS:
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    takes_rows: ClassVar[bool] = False
+    keeps_all_rows: ClassVar[bool] = False
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -111,7 +111,7 @@ class FRS:
         if self.passes is None and not isinstance(self.max_iter, str):
             return self.max_iter
         if self.passes is not None:
-            return passed(self.passes, n_rows, self.batch_size)
+            return iterations_for(self.passes, n_rows, self.batch_size)
         return int(np.clip(np.ceil(10 * n_rows / self.batch_size), 500, 1000))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
@@ -120,14 +120,14 @@ class FRS:
         n_frequencies = problem.kernel.rows(problem.kernel.whole(m)) * problem.n_dims
         return backend.dtype.itemsize * (n_rows * (m + problem.n_dims) + n_frequencies) + 32 * m * problem.n_columns
 
-    def longer(self, problem: Problem, done: int) -> "FRS":
+    def extended(self, problem: Problem, done: int) -> "FRS":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
-    def onward(self, done: int, n_new: int) -> "FRS":
+    def for_new_rows(self, done: int, n_new: int) -> "FRS":
         """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
         return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
 
-    def endless(self) -> "FRS":
+    def for_streaming(self) -> "FRS":
         """This solver for rows that never end, which is the same."""
         return self
 
@@ -158,10 +158,10 @@ class FRS:
             slope = labelled_slope(problem, rows, r_l)
             gradient, total = phi.T @ slope.astype(phi.dtype), slope.sum(axis=0)
             if unlabelled is not None:
-                batch = unlabelled.batches(problem.seed, Stream.UNLABELLED, range(t, t + 1), self.batch_size)
+                batch = unlabelled.batches(problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size)
                 phi = features.features(0, batch)
                 r_u = phi @ w + now.intercept
-                slope = unlabelled_slope(problem, r_u, grown(self.ramp, t, n_iterations))
+                slope = unlabelled_slope(problem, r_u, annealed_share(self.ramp, t, n_iterations))
                 gradient, total = gradient + phi.T @ slope.astype(phi.dtype), total + slope.sum(axis=0)
             costs = problem.n_labelled / len(rows) * problem.costs[rows]
             line = record(problem, np.sum(now.w**2, axis=0), r_l, problem.targets[rows], costs, r_u)

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from s3vm._numbers import number
-from s3vm._registry import state_part
-from s3vm._typing import Array
+from s3vm._utils.registry import state_part
+from s3vm._utils.settings import number
+from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge
 from s3vm.problem import Problem
@@ -46,7 +46,7 @@ class Light:
     """
 
     losses: ClassVar[Losses] = (Hinge, Hat)
-    takes_rows: ClassVar[bool] = False
+    keeps_all_rows: ClassVar[bool] = False
 
     growth: float = 1.5
     first: float = 1e-5
@@ -68,12 +68,12 @@ class Light:
         shared = smo.memory(problem.labelled, problem.n_rows, backend, at_once)
         return shared + 80 * problem.n_rows * problem.n_columns
 
-    def longer(self, problem: Problem, done: int) -> "Light":
+    def extended(self, problem: Problem, done: int) -> "Light":
         return self
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[Expansion]:
         needs(self, problem, (Hinge,), (Hat,))
-        centres = problem.everything() if problem.uses_unlabelled else problem.labelled
+        centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
         gram = Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype)
 
         def column(k: int, before: Column | None) -> Iterator[Column]:

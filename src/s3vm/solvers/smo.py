@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from s3vm._compiled import compiled
-from s3vm._registry import state_part
-from s3vm._typing import Array, Rows
+from s3vm._utils.arrays import row_bytes
+from s3vm._utils.compiled import compiled
+from s3vm._utils.registry import state_part
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
-from s3vm.sources import row_bytes
 
 __all__ = ["Gram", "Solution", "feasible", "memory", "solve"]
 

@@ -8,9 +8,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from s3vm._numbers import number
-from s3vm._registry import lookup
-from s3vm._typing import Array
+from s3vm._utils.registry import lookup
+from s3vm._utils.settings import number
+from s3vm._utils.typing import Array
 
 __all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
 

@@ -6,21 +6,21 @@ from typing import Literal
 import numpy as np
 
 from s3vm import philox
-from s3vm._typing import Array
+from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.sources import ENDLESS
 
 __all__ = [
     "FeatureCount",
+    "annealed_share",
     "balanced",
     "block_size",
-    "grown",
+    "iterations_for",
     "labelled_batch",
     "labelled_slope",
     "on_device",
-    "passed",
     "stiffness",
     "unlabelled_slope",
 ]
@@ -30,7 +30,7 @@ FeatureCount = int | Literal["sqrt"]
 _FEWEST_FEATURES = 64
 
 
-def passed(passes: float, n_rows: int, batch_size: int) -> int:
+def iterations_for(passes: float, n_rows: int, batch_size: int) -> int:
     """The iterations that go through so many rows `passes` times; nobody knows for a stream that was not counted."""
     if n_rows == ENDLESS:
         raise ValueError("how many rows this stream has is not known: give max_iter instead of passes")
@@ -51,7 +51,7 @@ def stiffness(problem: Problem) -> Array:
     return max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
 
 
-def grown(ramp: float, t: int, n_iterations: int) -> float:
+def annealed_share(ramp: float, t: int, n_iterations: int) -> float:
     """The share of ``C*`` that iteration t has, if it grows to all of it over the share `ramp` of the iterations."""
     return 1.0 if ramp == 0 else min(1.0, (t + 1) / (ramp * n_iterations))
 
@@ -77,7 +77,7 @@ def on_device(problem: Problem, backend: Backend) -> Problem:
 def labelled_batch(problem: Problem, t: int, size: int, draw: bool) -> Array:
     """The labelled rows of iteration t: all of them, or `size` drawn with replacement."""
     if draw:
-        return philox.indices(problem.seed, Stream.LABELLED, range(t, t + 1), size, problem.n_labelled)[0]
+        return philox.indices(problem.seed, Purpose.LABELLED, range(t, t + 1), size, problem.n_labelled)[0]
     return np.arange(problem.n_labelled)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
-from s3vm._typing import Array, Rows
+from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
 __all__ = ["check_labelled", "in_steps", "labelled_gram", "supervised"]

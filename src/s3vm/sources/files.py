@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import philox
-from s3vm._optional import optional
-from s3vm._typing import Array, Rows
-from s3vm.arrays import precision
-from s3vm.philox import Stream
-from s3vm.sources import ArraySource, stack
-from s3vm.sources.arrivals import Reservoir
+from s3vm._utils.arrays import precision, stack
+from s3vm._utils.optional import optional
+from s3vm._utils.typing import Array, Rows
+from s3vm.philox import Purpose
+from s3vm.sources import ArraySource
+from s3vm.sources.reservoir import Reservoir
 from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
 
 if TYPE_CHECKING:
-    from s3vm import tables
+    from s3vm.sources import readers
 
 __all__ = ["FileSource", "source_of"]
 
@@ -57,7 +57,7 @@ class FileSource(StreamSource):
     mark : labels that mean "no label", beside empty cells, missing values, nan and null
         For example ``["-1"]``; by default the usual ones: NA, N/A, n/a, None, none and ?.
     encode : names of columns that are not numbers
-        Each becomes a feature of 0 and 1 for each of its values; see `s3vm.tables.stream`.
+        Each becomes a feature of 0 and 1 for each of its values; see `s3vm.sources.readers.stream`.
     dtype, buffer_bytes
         As in `StreamSource`.
     """
@@ -97,7 +97,7 @@ class FileSource(StreamSource):
         self._survey: _Survey | None = None
 
     def _open(self) -> None:
-        self._table: tables.Stream = _readers().stream(**self._settings, pieces=True)
+        self._table: readers.Stream = _readers().stream(**self._settings, pieces=True)
 
     def labelled(self) -> tuple[Rows, Array]:
         """The rows that have a label, and the labels."""
@@ -182,7 +182,7 @@ class FileSource(StreamSource):
     def _draw(self, seed: int, size: int) -> Rows:
         if self.needs_survey and size <= _KEPT:
             kept = self.survey().sample
-            return self._own(kept[np.argsort(philox.words(seed, Stream.REFERENCE, 0, kept.shape[0], 1)[:, 0])[:size]])
+            return self._own(kept[np.argsort(philox.words(seed, Purpose.REFERENCE, 0, kept.shape[0], 1)[:, 0])[:size]])
         return super()._draw(seed, size)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,12 +201,12 @@ def _list(things: Any) -> list[Any]:
 
 
 def _readers() -> Any:
-    """`s3vm.tables`, which needs a library that not everybody has."""
+    """`s3vm.sources.readers`, which needs a library that not everybody has."""
     optional("pyarrow", "data")
-    return optional("s3vm.tables", "data")
+    return optional("s3vm.sources.readers", "data")
 
 
-def _unlabelled(table: "tables.Stream", chunk: int, check: bool) -> Iterator[Rows]:
+def _unlabelled(table: "readers.Stream", chunk: int, check: bool) -> Iterator[Rows]:
     """The rows of a chunk that have no label; they are looked at if no survey has done so."""
     first = 1
     for batch in table.chunks[chunk].parts():
@@ -217,7 +217,7 @@ def _unlabelled(table: "tables.Stream", chunk: int, check: bool) -> Iterator[Row
         yield batch.rows[~known] if known.any() else batch.rows
 
 
-def _known(batch: "tables.Batch") -> Array:
+def _known(batch: "readers.Batch") -> Array:
     """Which rows have a label."""
     if batch.labels is None:
         return np.zeros(batch.rows.shape[0], dtype=bool)

@@ -24,12 +24,12 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import philox
-from s3vm._csr import as_csr
-from s3vm._numbers import is_whole
-from s3vm._typing import Array, Rows
-from s3vm.arrays import check_numbers, check_size, precision
-from s3vm.philox import Stream
-from s3vm.sources import ENDLESS, ExhaustedError, as_rows, stack
+from s3vm._utils.arrays import as_rows, check_numbers, check_size, precision, stack
+from s3vm._utils.csr import as_csr
+from s3vm._utils.settings import is_whole
+from s3vm._utils.typing import Array, Rows
+from s3vm.philox import Purpose
+from s3vm.sources import ENDLESS, ExhaustedError
 
 __all__ = ["BUFFER_BYTES", "BatchSource", "Chunk", "MappedSource", "StreamSource"]
 
@@ -95,7 +95,7 @@ class StreamSource:
     def dtype(self) -> Any:
         return self._dtype
 
-    def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+    def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         with self._here().lock:
             if not self._again and self._sampled is None:
                 self.sample(seed, 1)  # later it would be too late
@@ -155,23 +155,23 @@ class StreamSource:
         if self.n_rows <= size:
             whole = stack(list(self.rows()))
             _expect(self.n_rows, whole.shape[0])
-            return whole[_order(seed, Stream.REFERENCE, 0, self.n_rows)]
+            return whole[_order(seed, Purpose.REFERENCE, 0, self.n_rows)]
         if self.n_rows == ENDLESS:
             return self._first(seed, size)
-        places = [chunks[k] for k in _order(seed, Stream.REFERENCE, 0, len(chunks))[:_PLACES]]
+        places = [chunks[k] for k in _order(seed, Purpose.REFERENCE, 0, len(chunks))[:_PLACES]]
         each, found = -(-size // len(places)), []
         for number, chunk in enumerate(places):
             rows = stack(_Lane([chunk], 0).take(_LOOK) or [np.empty((0, self._n_dims))])
-            chosen = np.sort(_order(seed, Stream.REFERENCE, 1 + number, rows.shape[0])[:each])
+            chosen = np.sort(_order(seed, Purpose.REFERENCE, 1 + number, rows.shape[0])[:each])
             found.append(self._own(rows[chosen]))
         whole = stack(found)
         if whole.shape[0] < size:  # chunks were too small: as many as are missing come from the first windows
             whole = stack([whole, self._first(seed, size - whole.shape[0])])
-        return whole[_order(seed, Stream.REFERENCE, 0, whole.shape[0])][:size]
+        return whole[_order(seed, Purpose.REFERENCE, 0, whole.shape[0])][:size]
 
     def _first(self, seed: int, size: int) -> Rows:
         """The first rows of the shuffled stream, which stay for those who begin to read it."""
-        return self._at((seed, int(Stream.UNLABELLED)), 0).take(0, size, at_most=True)
+        return self._at((seed, int(Purpose.UNLABELLED)), 0).take(0, size, at_most=True)
 
     def _here(self) -> "_Reading":
         """Where this process reads: a fork has neither the thread that reads ahead nor whoever held the lock."""
@@ -273,7 +273,7 @@ class MappedSource:
         if hasattr(self._source, "survey"):
             self._source.survey(progress)
 
-    def batches(self, seed: int, stream: Stream, steps: range, size: int) -> Rows:
+    def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         return self._change(self._source.batches(seed, stream, steps, size))
 
     def sample(self, seed: int, size: int) -> Rows:
@@ -477,7 +477,7 @@ def _windows(
         while pieces := [as_rows(piece, dtype) for lane in lanes for piece in lane.take(share)]:
             size = sum(piece.shape[0] for piece in pieces)
             if position + size > start:
-                yield position, _shuffled(pieces, _order(seed, Stream.WINDOW, (epoch << 16) + window, size))
+                yield position, _shuffled(pieces, _order(seed, Purpose.WINDOW, (epoch << 16) + window, size))
             position, window = position + size, window + 1
         if n_rows < ENDLESS:
             _expect((epoch + 1) * n_rows, position)
@@ -493,7 +493,7 @@ def _expect(n_rows: int, found: int) -> None:
         )
 
 
-def _order(seed: int, stream: Stream, block: int, n: int) -> Array:
+def _order(seed: int, stream: Purpose, block: int, n: int) -> Array:
     """A random order of ``0..n-1``: that of 32-bit words, sorted by their halves, for which NumPy has a radix sort."""
     words = philox.words(seed, stream, block & 0xFFFFFFFF, 1, n)[0]
     low = np.argsort(words.astype(np.uint16), kind="stable")
@@ -502,7 +502,7 @@ def _order(seed: int, stream: Stream, block: int, n: int) -> Array:
 
 def _lanes(chunks: Sequence[Chunk], seed: int, epoch: int) -> list[list[Chunk]]:
     """The chunks in the order of that pass, dealt out."""
-    order = [chunks[k] for k in _order(seed, Stream.CHUNK, epoch, len(chunks))]
+    order = [chunks[k] for k in _order(seed, Purpose.CHUNK, epoch, len(chunks))]
     return [order[lane::_LANES] for lane in range(min(_LANES, len(order)))]
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy.sparse import issparse
 
-from s3vm._typing import Array, Rows
+from s3vm._utils.arrays import as_rows
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends.cpu import dense, draws, sparse
 from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT, scales
 from s3vm.backends.host import FeaturesOnHost, OnHost
 from s3vm.kernels import Kernel
-from s3vm.sources import as_rows
 
 __all__ = ["Cpu"]
 

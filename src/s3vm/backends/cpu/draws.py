@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 
 from s3vm import philox
-from s3vm._compiled import compiled
-from s3vm._typing import Array
-from s3vm.philox import Stream, signs
+from s3vm._utils.compiled import compiled
+from s3vm._utils.typing import Array
+from s3vm.philox import Purpose, signs
 
 __all__ = ["cauchy", "normals", "signs", "students", "uniforms"]
 
@@ -31,24 +31,24 @@ _SINE = tuple((-1) ** k * (2 * pi) ** (2 * k + 1) / factorial(2 * k + 1) for k i
 _COSINE = tuple((-1) ** k * (2 * pi) ** (2 * k) / factorial(2 * k) for k in range(12))
 
 
-def uniforms(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def uniforms(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     result = np.empty((n_rows, n_columns))
     _fill_uniforms(result, block, int(stream), np.uint64(seed))
     return result
 
 
-def normals(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def normals(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     result = np.empty((n_rows, n_columns))
     _fill_normals(result, block, int(stream), np.uint64(seed))
     return result
 
 
-def cauchy(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int) -> Array:
+def cauchy(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
     return philox.cauchy_of(uniforms(seed, stream, block, n_rows, n_columns))
 
 
-def students(seed: int, stream: Stream, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
-    scale = normals(seed, Stream.SCALE, block, n_rows, degrees)
+def students(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
+    scale = normals(seed, Purpose.SCALE, block, n_rows, degrees)
     return philox.students_of(normals(seed, stream, block, n_rows, n_columns), scale)
 
 

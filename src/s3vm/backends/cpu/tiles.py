@@ -25,7 +25,7 @@ Nothing here checks bounds: `s3vm.backends.cpu` hands over arrays of one dtype, 
 import numpy as np
 from numba import from_dtype, njit
 
-from s3vm._compiled import compiled
+from s3vm._utils.compiled import compiled
 from s3vm.backends.cpu.lanes import (
     COSINE,
     SINE,

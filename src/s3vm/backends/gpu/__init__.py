@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from s3vm._machine import machine_memory, size
-from s3vm._typing import Array, Rows
-from s3vm.arrays import host
+from s3vm._utils.arrays import host
+from s3vm._utils.machine import machine_memory, size
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends.gpu.graphs import Scan
 from s3vm.backends.gpu.random import Random
 from s3vm.backends.host import scanned

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from s3vm.philox import Stream
+from s3vm.philox import Purpose
 
 __all__ = ["Random"]
 
@@ -20,10 +20,10 @@ class Random:
     device: torch.device
     has_triton: bool
 
-    def uniforms(self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+    def uniforms(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         return (self._words(seed, stream, blocks, n_rows, n_columns).double() + 0.5) * 2.0**-32
 
-    def normals(self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+    def normals(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         if self.has_triton:
             from s3vm.backends.gpu import kernels
 
@@ -33,19 +33,19 @@ class Random:
         pair = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
         return pair.reshape(len(u), -1)[:, :n_columns]
 
-    def cauchy(self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+    def cauchy(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         return torch.tan(torch.pi * (self.uniforms(seed, stream, blocks, n_rows, n_columns) - 0.5))
 
     def students(
-        self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int, degrees: int
+        self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int, degrees: int
     ) -> torch.Tensor:
-        scale = self.normals(seed, Stream.SCALE, blocks, n_rows, degrees)
+        scale = self.normals(seed, Purpose.SCALE, blocks, n_rows, degrees)
         return self.normals(seed, stream, blocks, n_rows, n_columns) / torch.sqrt((scale**2).mean(dim=1, keepdim=True))
 
-    def signs(self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+    def signs(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         return 1.0 - 2.0 * (self._words(seed, stream, blocks, n_rows, n_columns) >> 31).double()
 
-    def _words(self, seed: int, stream: Stream, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+    def _words(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         if self.has_triton:
             from s3vm.backends.gpu import kernels
 

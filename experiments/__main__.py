@@ -1,0 +1,67 @@
+"""`python -m experiments` runs the paper's evaluation: `bench`, its `report`, and the `datasets` to run it on."""
+
+from typing import Annotated
+
+import typer
+
+from experiments import cli
+from s3vm.cli.app import Commands, Json, Quiet, Verbose
+from s3vm.cli.console import Screen
+
+app = typer.Typer(
+    name="experiments",
+    help="The paper's evaluation: every solver on every set, one row per run.",
+    cls=Commands,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def datasets(json: Json = False) -> None:
+    """List data to try things on: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
+
+    cli.list_datasets(Screen(json))
+
+
+@app.command()
+def bench(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="The experiment, a TOML file.", show_default=False)],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Parquet file; by default CONFIG's name with .parquet."),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time, if not as in CONFIG."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run an experiment: solvers on data sets, each run in a process of its own with limits.
+
+    One row a run is kept as soon as it is done; what is interrupted goes on with the same command.
+    """
+    cli.bench(Screen(json, quiet, verbose), config, output, processes, shown=not (json or quiet))
+
+
+@app.command()
+def report(
+    results: Annotated[str, typer.Argument(metavar="RESULTS", help="A file that [bold]bench[/] wrote.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="HTML file; by default RESULTS's name with .html."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make a report of an experiment: tables, every figure, settings, machine, in one HTML file."""
+
+    cli.report(Screen(json, quiet, verbose), results, output)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m experiments")

@@ -1,0 +1,27 @@
+"""What the scores ``(n, K)`` of rows say: a class, and how good a guess it is."""
+
+import numpy as np
+
+from s3vm._utils.typing import Array
+
+__all__ = ["brier_losses", "predicted_codes"]
+
+
+def predicted_codes(scores: Array) -> Array:
+    """The class code of each row of scores ``(n, K)``: the highest column, or the sign if there is one column."""
+    return (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+
+
+def brier_losses(codes: Array, scores: Array) -> Array:
+    """The Brier loss of each row, its scores made probabilities by a softmax of fixed sharpness.
+
+    The scores are divided by their mean size, so that only their shape counts; for two classes this is
+    ``p = 1 / (1 + exp(-2 f / mean|f|))``.
+    """
+    n_classes = int(codes.max()) + 1
+    margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
+    sharpness = (1 + np.log(max(n_classes - 1, 1)) / 2) / max(float(np.abs(margins).mean()), 1e-12)
+    odds = np.exp(sharpness * (margins - margins.max(axis=1, keepdims=True)))
+    gap = odds / odds.sum(axis=1, keepdims=True)
+    gap[np.arange(len(codes)), codes] -= 1
+    return np.sum(gap**2, axis=1) / 2

@@ -1,0 +1,1 @@
+"""The scikit-learn interface, and how it chooses weights, widths and probabilities on labelled rows."""

@@ -1,0 +1,115 @@
+"""Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.metrics import average_precision_score, balanced_accuracy_score
+
+from s3vm._utils.scores import brier_losses, predicted_codes
+from s3vm._utils.settings import number
+from s3vm._utils.typing import Array
+
+__all__ = ["FEW_LABELS", "Safety", "choose", "needed", "standard_errors"]
+
+FEW_LABELS = 40  # below, every labelled row is a fold of its own
+_UNCERTAIN = 30  # labelled rows below which the choice is not to be trusted much
+# By how many standard errors the loss must fall: the fewer rows, the less a standard error is worth.
+_NEEDED = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
+
+
+@dataclass(frozen=True)
+class Safety:
+    """What was chosen, and why. `print` it for a plain sentence.
+
+    Attributes
+    ----------
+    weight : float
+        The chosen weight of the unlabelled rows; 0 is the supervised solution.
+    scores : dict of weight to dict
+        For weight 0 and each weight tried, over held-out labelled rows: ``"error"``, ``"balanced_error"``,
+        ``"average_precision"`` (two classes), ``"brier"``, and ``"z"``, by how many standard errors the Brier score
+        differs from the supervised one.
+    n_labelled : int
+        Labelled rows that could be held out.
+    uncertain : bool
+        Whether they are too few for the choice to be trusted.
+    sentence : str
+    """
+
+    weight: float
+    scores: dict[float, dict[str, float]] = field(repr=False)
+    n_labelled: int
+    uncertain: bool
+    sentence: str
+
+    def __post_init__(self) -> None:
+        """It may come from a file that anyone has written."""
+        kinds = (isinstance(self.scores, dict), type(self.n_labelled) is int, isinstance(self.sentence, str))
+        if not all(kinds) or not np.isfinite(number(self.weight)):
+            raise ValueError("a verdict on unlabelled rows needs a weight, scores, a number of rows and a sentence")
+        shares = [number(one.get(name)) for one in self.scores.values() for name in ("error", "balanced_error")]
+        if self.scores and (self.n_labelled < 1 or self.weight not in self.scores or 0 not in self.scores):
+            raise ValueError("a verdict on unlabelled rows needs the scores of weight 0 and of the weight it chose")
+        if not all(0 <= share <= 1 for share in shares):
+            raise ValueError("a verdict on unlabelled rows has errors that are no shares")
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Safety:
+    """The largest weight whose held-out scores beat the supervised ones, if there is one.
+
+    `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models that have not seen them; rows
+    of NaN could not be held out. A weight is taken if the mean Brier loss falls by half a standard error of the
+    difference, row by row (by more with fewer than 100 rows): error counts would be coarser, and a hinge on raw scores
+    is fooled by their scale.
+    """
+    known = np.isfinite(supervised).all(axis=1)
+    n_labelled = int(known.sum())
+    codes, supervised = codes[known], supervised[known]
+    uncertain = n_labelled < _UNCERTAIN
+    if n_labelled < 4 or not held_out:
+        sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
+        return Safety(0.0, {}, n_labelled, True, sentence)
+    base = brier_losses(codes, supervised)
+    scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
+    for weight, all_scores in held_out.items():
+        losses = brier_losses(codes, all_scores[known])
+        scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
+    good = [weight for weight in held_out if scores[weight]["z"] <= needed(n_labelled)]
+    chosen = max(good, default=0.0)
+    before, after = scores[0.0], scores[chosen]
+    if chosen:
+        sentence = (
+            f"unlabelled rows lowered the cross-validated Brier score from {before['brier']:.4f} to "
+            f"{after['brier']:.4f} and changed the error from {before['error']:.1%} to {after['error']:.1%}; "
+            f"using them with weight {chosen:g}"
+        )
+    else:
+        sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
+    if uncertain:
+        sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
+    return Safety(chosen, scores, n_labelled, uncertain, sentence)
+
+
+def needed(n_labelled: int) -> float:
+    """By how many standard errors the Brier loss of so many rows must fall, as a negative number."""
+    return next(z for least, z in _NEEDED if n_labelled >= least)
+
+
+def standard_errors(difference: Array) -> float:
+    """The mean of differences, row by row, over its standard error."""
+    return float(difference.mean() / (difference.std(ddof=1) / np.sqrt(len(difference)) + 1e-12))
+
+
+def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
+    predicted = predicted_codes(scores)
+    measures = {
+        "brier": float(losses.mean()),
+        "error": float(np.mean(predicted != codes)),
+        "balanced_error": float(1 - balanced_accuracy_score(codes, predicted)),
+    }
+    if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
+        measures["average_precision"] = float(average_precision_score(codes, scores[:, 0]))
+    return measures

@@ -1,0 +1,58 @@
+"""What is left after training: a function, and nothing of how it was found."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from s3vm._utils.arrays import host
+from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
+from s3vm.kernels import Kernel
+
+__all__ = ["Model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A kernel expansion and a random-feature expansion, either of which may be empty.
+
+    ``f_k(x) = sum_i weights[i, k] k(centres[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
+
+    The features ``phi_tj`` are not here: `kernel` and `seed` say how to draw them.
+    """
+
+    kernel: Kernel
+    seed: int
+    n_dims: int
+    coefficients: Array
+    intercept: Array
+    centres: Rows = None
+    weights: Array | None = None
+
+    def decision(self, X: Rows, backend: Backend) -> Array:
+        """``f(x)`` for every row and column, shape ``(n, K)``."""
+        scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))
+        if self.weights is not None and len(self.weights):
+            scores += backend.expansion(self.kernel, self.centres, self.weights, X)
+        if len(self.coefficients):
+            features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
+            scores += host(features.decision(self.coefficients, X))
+        return scores
+
+    def columns(self, chosen: slice) -> "Model":
+        """The model of some columns only, with the centres that matter to them."""
+        kept = replace(
+            self,
+            coefficients=np.ascontiguousarray(self.coefficients[:, :, chosen]),
+            intercept=self.intercept[chosen],
+        )
+        if self.weights is None:
+            return kept
+        weights = self.weights[:, chosen]
+        matter = np.flatnonzero(weights.any(axis=1))
+        return replace(kept, centres=self.centres[matter], weights=np.ascontiguousarray(weights[matter]))
+
+    @property
+    def is_finite(self) -> bool:
+        parts = [self.coefficients, self.intercept] + ([] if self.weights is None else [self.weights])
+        return all(bool(np.isfinite(part).all()) for part in parts)

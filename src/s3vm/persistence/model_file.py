@@ -1,0 +1,324 @@
+"""Model files: one file a model, safe to load from anyone, and the same model when it comes back.
+
+The header (see `s3vm._utils.container`) says what the model is, in words and numbers; the tensors hold the arrays. No
+code is loaded: whatever the header names is built from a list of our own parts, each of which checks its settings.
+
+Random features are not in the file; they are drawn again from the seed. The file has *probes* instead: a few of their
+frequencies, and a few values of the kernel. They must come out the same when the file is loaded.
+"""
+
+import json
+import platform
+import re
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.preprocessing import StandardScaler
+
+from s3vm import __version__, backends, philox
+from s3vm._utils import container
+from s3vm._utils.container import Contents, ModelFormatError, short
+from s3vm._utils.csr import csr
+from s3vm._utils.typing import Array
+from s3vm.estimators.calibration import Temperature
+from s3vm.estimators.safety import Safety
+from s3vm.kernels import KERNELS, Kernel
+from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
+from s3vm.model import Model
+from s3vm.persistence.compression import Compression
+from s3vm.persistence.pipeline import CLASSIFIERS, Parts, split_pipeline
+from s3vm.philox import Purpose
+from s3vm.solvers import SOLVERS
+from s3vm.solvers.steps import STEPS
+
+__all__ = ["ModelFormatError", "load", "save"]
+
+_FLOATS = ("float32", "float64")
+_CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}
+_MOST_CLASSES = 64 << 20  # bytes of their names
+_MOST_DIMS = 1 << 31
+_MOST_DEGREE = 1000
+_MOST_BETA = 1e6  # scikit-learn looks for a temperature up to exp(10)
+_MOST_BLOCK = 4 << 30  # bytes of the random frequencies that are drawn at once
+_PARTS: dict[str, type] = {
+    kind.__name__: kind
+    for kinds in (KERNELS, LABELLED_LOSSES, UNLABELLED_LOSSES, SOLVERS, STEPS)
+    for kind in kinds.values()
+} | {"Safety": Safety, "Compression": Compression}
+
+
+def save(estimator: Any, path: Any) -> None:
+    """Writes a fitted classifier to one file, from which `load` brings it back.
+
+    Parameters
+    ----------
+    estimator : S3VMClassifier, S3VMClassifierCV, or a Pipeline of StandardScaler and one of them
+    path : str or path
+        By custom it ends in ``.s3vm``. The file is complete or not there at all: one of that name stays as it was until
+        the new one is on the disk.
+    """
+    header, tensors = _to_header(split_pipeline(estimator))
+    _from_header(json.loads(json.dumps(header)), tensors)  # what cannot be loaded should not be saved
+    container.write(path, header, tensors)
+
+
+def load(path: Any) -> Any:
+    """The classifier or pipeline that `save` wrote: its predictions are the same to the last bit.
+
+    It is safe to load a file from someone you do not know: nothing in it is run. `transduction_` needs the training
+    rows, and ``warm_start`` the state of the solver, which a file does not hold.
+
+    Raises
+    ------
+    ModelFormatError
+        If the file is no model file, or damaged, or needs a newer s3vm. The reason is in the message.
+    """
+    header, tensors = container.read(path)
+    try:
+        return _from_header(header, tensors).to_pipeline()
+    except ModelFormatError as problem:
+        raise ModelFormatError(f"{path}: {problem}") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
+        raise ModelFormatError(f"{path}: its parts do not make a model ({short(str(problem))})") from problem
+
+
+# Settings as JSON and back
+
+
+def _encode(value: Any) -> Any:
+    """A setting as JSON has it: numbers, text, lists, and a part as ``{"RBF": {"gamma": 0.5, ...}}``."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value).tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_encode(entry) for entry in value]
+    if isinstance(value, dict):
+        return {"dict": [[_encode(key), _encode(entry)] for key, entry in value.items()]}
+    if isinstance(value, type | np.dtype):
+        return np.dtype(value).name
+    if is_dataclass(value) and type(value) in _PARTS.values():
+        return {type(value).__name__: {field.name: _encode(getattr(value, field.name)) for field in fields(value)}}
+    raise TypeError(
+        f"{value!r} cannot be written to a model file, which holds no code: use a part of s3vm's own, or pickle"
+    )
+
+
+def _decode(value: Any) -> Any:
+    """What `_plain` wrote; lists are tuples."""
+    if isinstance(value, list):
+        return tuple(_decode(entry) for entry in value)
+    if not isinstance(value, dict):
+        return value
+    ((name, content),) = value.items()
+    if name == "dict":
+        return {_decode(key): _decode(entry) for key, entry in content}
+    if name not in _PARTS:
+        raise ModelFormatError(f"it has a part {name!r}, which this s3vm {__version__} does not know")
+    return _PARTS[name](**{field: _decode(entry) for field, entry in content.items()})
+
+
+def _part(value: Any, kind: type) -> Any:
+    found = _decode(value)
+    if not isinstance(found, kind):
+        raise ModelFormatError(f"it has {short(found)} in the place of a {kind.__name__}")
+    return found
+
+
+# A model as a header and tensors
+
+
+def _to_header(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
+    clf, scaler = copy(parts.classifier), parts.scaler  # as it is now: another thread may be in partial_fit
+    model = clf.model_
+    settings = clf.get_params(deep=False)
+    if isinstance(settings["random_state"], np.random.RandomState):
+        settings["random_state"] = None  # the seed that was drawn from it is kept
+    if callable(settings["verbose"]):
+        settings["verbose"] = 0  # who watched the training is nothing of the model
+    history = clf.history_
+    tensors = {
+        "coefficients": model.coefficients,
+        "intercept": model.intercept,
+        "history": np.array(list(history.values()), np.float64) if history else np.empty((0, 0)),
+        "probes": _probes(model.kernel, model.seed, len(model.coefficients), model.n_dims),
+        **_names("feature_names", clf),
+    }
+    if model.weights is not None:
+        tensors["weights"] = model.weights
+        if sparse.issparse(model.centres):
+            tensors |= {f"centres.{part}": getattr(model.centres, part) for part in ("data", "indices", "indptr")}
+        else:
+            tensors["centres"] = model.centres
+    if getattr(clf, "cv_errors_", None) is not None:
+        tensors |= {"cv_errors": clf.cv_errors_, "cv_gammas": clf.cv_gammas_}
+    if getattr(clf, "cv_briers_", None) is not None:
+        tensors["cv_briers"] = np.array(list(clf.cv_briers_.items()))
+    if scaler is not None:
+        tensors |= _names("scaler.feature_names", scaler)
+        known = {name: getattr(scaler, f"{name}_") for name in ("mean", "var", "scale")}
+        tensors |= {f"scaler.{name}": part for name, part in known.items() if part is not None}
+    header = {
+        "estimator": type(clf).__name__,
+        "settings": {name: _encode(value) for name, value in settings.items()},
+        "kernel": _encode(model.kernel),
+        "seed": model.seed,
+        "random": philox.NAME,
+        "n_features_in": model.n_dims,
+        "classes": {"dtype": clf.classes_.dtype.newbyteorder("<").str, "values": _encode(clf.classes_)},
+        "C": clf.C_,
+        "n_iter": clf.n_iter_,
+        "history": list(history),
+        "safety": _encode(clf.safety_),
+        "temperature": clf._calibrator.beta if hasattr(clf, "_calibrator") else None,
+        "compression": _encode(getattr(clf, "compression_", None)),
+        "steps": list(parts.names),
+        "scaler": None if scaler is None else {**scaler.get_params(), "n_seen": _encode(scaler.n_samples_seen_)},
+        "versions": {"s3vm": __version__, "python": platform.python_version()}
+        | {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "numba", "safetensors")},
+    }
+    return header, tensors
+
+
+def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
+    """The estimator that `_described` described."""
+    contents = Contents(header, tensors)
+    name = contents.entry("estimator", str)
+    if name not in CLASSIFIERS:
+        raise ModelFormatError(f"it holds a {short(name)}, which this s3vm {__version__} does not know")
+    settings = contents.entry("settings", dict)
+    clf = CLASSIFIERS[name](**{setting: _decode(value) for setting, value in settings.items()})
+    known = clf.backend in ("auto", *backends.BACKENDS) and clf.dtype in _FLOATS
+    if not known or not (clf.n_jobs is None or (type(clf.n_jobs) is int and clf.n_jobs != 0)):
+        raise ModelFormatError("its settings name a backend, a precision or a number of threads that cannot be")
+    clf.classes_ = _classes(contents.entry("classes", dict))
+    clf.model_ = _function(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
+    clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_dims
+    vars(clf).update(_feature_names(contents, "feature_names", clf.n_features_in_))
+    clf.C_, clf.n_iter_ = contents.entry("C", float, int), contents.entry("n_iter", int)
+    clf.safety_ = None if header["safety"] is None else _part(header["safety"], Safety)
+    names = contents.entry("history", list)
+    clf.history_ = dict(zip(names, contents.tensor("history", len(names), None, finite=False), strict=True))
+    clf._start = clf._transduction = None
+    beta = contents.entry("temperature", float, type(None))
+    if beta is not None:
+        clf._calibrator = Temperature(beta)
+        if not 0 < beta < _MOST_BETA:
+            raise ModelFormatError(f"its temperature is {beta}, which no calibration gives")
+    if header["compression"] is not None:
+        clf.compression_ = _part(header["compression"], Compression)
+    if name == "S3VMClassifierCV":
+        clf.cv_errors_ = contents.tensor("cv_errors", None, None) if contents.has("cv_errors") else None
+        clf.cv_gammas_ = contents.tensor("cv_gammas", None) if contents.has("cv_gammas") else None
+        clf.cv_briers_ = dict(contents.tensor("cv_briers", None, 2).tolist()) if contents.has("cv_briers") else None
+    scaler = None if header["scaler"] is None else _scaler(contents, clf.n_features_in_)
+    steps = tuple(contents.entry("steps", list))
+    if len(set(steps)) != (0 if scaler is None else 2) or not all(isinstance(step, str) for step in steps):
+        raise ModelFormatError(f"its steps are {short(steps)}, which is no pipeline that s3vm writes")
+    contents.finish()
+    return Parts(clf, scaler, steps)
+
+
+def _function(contents: Contents, n_columns: int) -> Model:
+    """The learnt function, whose random features must come out as they were."""
+    kernel = _part(contents.entry("kernel", dict), Kernel)
+    seed, n_dims = contents.entry("seed", int), contents.entry("n_features_in", int)
+    if isinstance(kernel.gamma, str) or not 0 <= seed < 1 << 64 or not 0 < n_dims < _MOST_DIMS:
+        raise ModelFormatError("its width, its seed or its number of features cannot be")
+    coefficients = contents.tensor("coefficients", None, None, n_columns, dtypes=_FLOATS)
+    n_blocks, block_size, _ = coefficients.shape
+    block_bytes = 8 * kernel.rows(block_size) * (n_dims + 1)
+    if kernel.rows_per_feature > _MOST_DEGREE or (n_blocks and block_bytes > _MOST_BLOCK):
+        raise ModelFormatError(f"its random features need blocks of {block_bytes / 2**30:.3g} GiB, which is too much")
+    if block_size == 0 or (n_blocks and block_size != kernel.whole(block_size)):
+        raise ModelFormatError(f"it has blocks of {block_size} random features, which its kernel cannot have")
+    probes = _probes(kernel, seed, n_blocks, n_dims)
+    stored = contents.tensor("probes", len(probes), finite=False)
+    if contents.entry("random", str) != philox.NAME or not np.allclose(probes, stored, rtol=1e-6, atol=1e-9):
+        raise ModelFormatError(
+            f"this s3vm {__version__} draws other random features, or has another kernel, than the one that wrote it"
+        )
+    intercept = contents.tensor("intercept", n_columns, dtypes=_FLOATS)
+    return Model(kernel, seed, n_dims, coefficients, intercept, *_expansion(contents, n_dims, n_columns))
+
+
+def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Array | None]:
+    """The centres, dense or sparse, and their weights."""
+    if not contents.has("weights"):
+        return None, None
+    weights = contents.tensor("weights", None, n_columns, dtypes=_FLOATS)
+    if not contents.has("centres.data"):
+        return contents.tensor("centres", len(weights), n_dims, dtypes=_FLOATS), weights
+    data = contents.tensor("centres.data", None, dtypes=_FLOATS)
+    indices = contents.tensor("centres.indices", len(data), dtypes=("int32", "int64"))
+    indptr = contents.tensor("centres.indptr", len(weights) + 1, dtypes=("int32", "int64"))
+    return csr(data, indices, indptr, (len(weights), n_dims)), weights
+
+
+def _scaler(contents: Contents, n_dims: int) -> StandardScaler:
+    settings = dict(contents.entry("scaler", dict))
+    n_seen = _decode(settings.pop("n_seen"))
+    scaler = StandardScaler(**settings)
+    scaler.n_samples_seen_ = np.array(n_seen) if isinstance(n_seen, tuple) else n_seen
+    for name in ("mean", "var", "scale"):
+        stored = f"scaler.{name}"
+        setattr(scaler, f"{name}_", contents.tensor(stored, n_dims) if contents.has(stored) else None)
+    if (scaler.with_mean and scaler.mean_ is None) or (scaler.with_std and scaler.scale_ is None):
+        raise ModelFormatError("its scaler has no mean or no scale")
+    if scaler.scale_ is not None and not np.all(scaler.scale_ > 0):
+        raise ModelFormatError("its scaler has a scale that is not above 0")
+    scaler.n_features_in_ = n_dims
+    vars(scaler).update(_feature_names(contents, "scaler.feature_names", n_dims))
+    return scaler
+
+
+def _classes(described: dict[str, Any]) -> Array:
+    name, values = described["dtype"], described["values"]
+    if not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|U\d{1,8})", name) or not isinstance(values, list):
+        raise ModelFormatError(f"its classes are {short(described)}, which cannot be")
+    dtype = np.dtype(name)
+    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+    if dtype.itemsize * len(values) > _MOST_CLASSES or (dtype.kind == "U" and 4 * longest > dtype.itemsize):
+        raise ModelFormatError("the names of its classes are too long")
+    with np.errstate(over="ignore"):  # of which the next lines tell
+        classes = np.array(values, dtype)
+    if dtype.kind == "f" and not np.isfinite(classes).all():
+        raise ModelFormatError(f"its classes are {short(values)}, not all of which are finite numbers of type {name}")
+    of_one_kind = all(type(value) in _CLASSES[dtype.kind] for value in values)
+    if not of_one_kind or not len(np.unique(classes)) == len(values) > 1:
+        raise ModelFormatError("its classes are not at least two different labels of one kind")
+    return classes.astype(dtype.newbyteorder("="))
+
+
+def _probes(kernel: Kernel, seed: int, n_blocks: int, n_dims: int) -> Array:
+    """What the kernel gives at a few fixed places: frequencies of the first and the last block, and its formula."""
+    unit, n_dims = replace(kernel, gamma=1.0), min(n_dims, 8)
+    blocks = [unit.frequencies(seed, block, kernel.whole(4), n_dims) for block in (0, max(n_blocks - 1, 0))]
+    rows = philox.uniforms(seed, Purpose.REFERENCE, 0, 4, n_dims)
+    values = [*(part for block in blocks for part in block), unit.gram(rows[:2], rows[2:])]
+    return np.concatenate([value.ravel() for value in values])
+
+
+def _names(name: str, owner: Any) -> dict[str, Array]:
+    """The column names, one after the other, and where each ends."""
+    if not hasattr(owner, "feature_names_in_"):
+        return {}
+    text = [str(column).encode("utf-8", "surrogatepass") for column in owner.feature_names_in_]
+    return {name: np.frombuffer(b"".join(text), np.uint8), f"{name}.ends": np.cumsum([len(part) for part in text])}
+
+
+def _feature_names(contents: Contents, name: str, count: int) -> dict[str, Array]:
+    """The attribute ``feature_names_in_``, if there is one, as `_names` wrote it."""
+    if not contents.has(name):
+        return {}
+    text = contents.tensor(name, None, dtypes=("uint8",)).tobytes()
+    ends = contents.tensor(f"{name}.ends", count, dtypes=("int64",))
+    starts = np.concatenate([[0], ends[:-1]])
+    if np.any(starts > ends) or ends[-1] != len(text):
+        raise ModelFormatError(f"tensor {name!r} is not made of {count} names")
+    found = [text[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+    return {"feature_names_in_": np.array(found, dtype=object)}

@@ -1,0 +1,184 @@
+"""The rows of a run that goes on from an earlier one, and what can be taken over from there."""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from s3vm._utils.arrays import stack
+from s3vm._utils.typing import Array, Rows
+from s3vm.kernels import Kernel
+from s3vm.problem import Problem
+from s3vm.solvers.supervised import supervised
+
+__all__ = ["Carryover", "KernelCache"]
+
+_PANEL = 256  # rows of the kernel matrix that are computed together
+_ROOM = 1.2  # times as many rows as there are fit in when there is no more room
+_WASTE = 1.25  # times as many rows as needed may be in, until those that are gone are taken out
+
+
+class _Matrix:
+    """The kernel matrix of all rows so far, in float64, as ``values[:n, :n]``.
+
+    A row is known by its number. Nothing that is there ever changes, so that whoever knows some of the rows can go on
+    with these while others add theirs.
+    """
+
+    def __init__(self, kernel: Kernel, rows: Rows, values: Array | None = None) -> None:
+        self._kernel, self._rows, self._lock = kernel, rows, Lock()
+        self.values = np.empty((0, 0)) if values is None else values
+        self.n = len(self.values)
+
+    def add(self, rows: Rows) -> Array:
+        """Adds rows, and returns their numbers."""
+        with self._lock:
+            before, n = self.n, self.n + rows.shape[0]
+            if n == before:
+                return np.arange(0)
+            values, rows = self.values, stack([self._rows, rows])
+            if n > len(values):
+                values = np.empty((max(n, int(_ROOM * before)),) * 2)
+                values[:before, :before] = self.values[:before, :before]
+            for start in range(before, n, _PANEL):
+                part = slice(start, min(start + _PANEL, n))
+                new = self._kernel.gram(rows[part], rows)
+                if not np.isfinite(new).all():
+                    raise ValueError("the kernel of the rows is not finite: standardise the features")
+                values[part, :n], values[:n, part] = new, new.T
+            self._rows, self.values, self.n = rows, values, n
+            return np.arange(before, n)
+
+    def only(self, numbers: Array) -> "_Matrix":
+        """The matrix of these rows alone."""
+        return _Matrix(self._kernel, self._rows[numbers], self.values[np.ix_(numbers, numbers)])
+
+
+@dataclass(frozen=True, eq=False)
+class Carryover:
+    """What a run leaves to the next one to make it faster. Copies and files do without it, since it can be found again.
+
+    The kernel matrix, and the numbers `at` of the run's rows in it; by number, the sum of the kernel over the
+    unlabelled rows, and what the supervised solutions give without intercept; these solutions, and the labels and costs
+    they are of.
+    """
+
+    matrix: Any = None
+    at: Any = None
+    total: Any = None
+    scores: Any = None
+    dual: Any = None
+    intercept: Any = None
+    targets: Any = None
+    costs: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Carryover, ()
+
+    def compact(self) -> "Carryover":
+        """The same without rows that are gone, if there are many."""
+        if self.matrix is None or self.matrix.n <= _WASTE * len(self.at):
+            return self
+        at, total, scores = np.arange(len(self.at)), self.total[self.at], self.scores[self.at]
+        return replace(self, matrix=self.matrix.only(self.at), at=at, total=total, scores=scores)
+
+
+class KernelCache:
+    """The n rows of a problem, then those of an earlier run that are gone.
+
+    Parameters
+    ----------
+    problem : Problem
+    before : (Rows, int, Kept) or None
+        The rows of the earlier run, how many of them are labelled, and what it kept.
+
+    Attributes
+    ----------
+    centres : Rows of shape (n, d)
+    n, n_labelled, n_labelled_before : int
+    known : array
+        Where each row was in the earlier run, or -1 for one that was not there.
+    is_same : bool
+        Whether the rows are those of the earlier run, in the same order.
+    at : array
+        The number of each row in the kernel matrix.
+    gram : array
+        The kernel matrix by number, perhaps with room for more.
+    kept : Kept
+        What this run leaves to the next one.
+    """
+
+    def __init__(self, problem: Problem, before: tuple[Rows, int, Carryover] | None) -> None:
+        rows = self.centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
+        self.n, self.n_labelled = int(rows.shape[0]), problem.n_labelled
+        old, self.n_labelled_before, kept = before or (rows[:0], 0, Carryover())
+        labelled = _find(rows[: self.n_labelled], old[: self.n_labelled_before])
+        unlabelled = _find(rows[self.n_labelled :], old[self.n_labelled_before :])
+        known = np.append(labelled, np.where(unlabelled < 0, -1, unlabelled + self.n_labelled_before))
+        gone = np.setdiff1d(np.arange(old.shape[0]), known)
+        self.known = np.append(known, gone)
+        self.is_same = np.array_equal(self.known, np.arange(self.n))
+        self.kept = self._keep(problem, stack([rows, old[gone]]) if len(gone) else rows, kept.compact())
+        self.gram = self.kept.matrix.values
+
+    def _keep(self, problem: Problem, rows: Rows, before: Carryover) -> Carryover:
+        """What is known of rows that were there is brought up to date; new rows have the last numbers."""
+        n, n_l, known = self.n, self.n_labelled, self.known
+        is_new = (known < 0) | (before.matrix is None)
+        matrix = before.matrix or _Matrix(problem.kernel, rows[:0].astype(np.float64))
+        new = matrix.add(rows[is_new].astype(np.float64))
+        self.at = np.empty(len(known), dtype=np.intp)
+        self.at[is_new] = new
+        self.at[~is_new] = before.at[known[~is_new]] if before.matrix else new[:0]
+        end = int(new[-1]) + 1 if len(new) else len(before.total)
+        values, start, of_labelled = matrix.values, end - len(new), self.at[:n_l]
+
+        total, is_unlabelled = np.zeros(end), np.zeros(end)
+        is_unlabelled[self.at[n_l:n]] = 1
+        if start > 0:
+            came = self.at[n_l:n][is_new[n_l:n]]
+            left = self.at[n:][known[n:] >= self.n_labelled_before]
+            total[: len(before.total)] = before.total
+            total[:start] += values[came, :start].sum(axis=0) - values[left, :start].sum(axis=0)
+        total[start:] = values[start:end, :end] @ is_unlabelled
+
+        same_labelled = before.dual is not None and np.array_equal(known[:n_l], np.arange(self.n_labelled_before))
+        same_labelled = same_labelled and np.array_equal(before.targets, problem.targets)
+        if same_labelled and np.array_equal(before.costs, problem.costs):
+            dual, intercept = before.dual, before.intercept
+            scores = np.zeros((end, problem.n_columns))
+            scores[: len(before.scores)] = before.scores
+            scores[start:] = values[start:end, of_labelled] @ dual
+        else:
+            gram = values[np.ix_(of_labelled, of_labelled)]
+            dual, intercept = supervised(gram, problem.targets, problem.costs)
+            scores = values[of_labelled, :end].T @ dual
+        return Carryover(matrix, self.at[:n], total, scores, dual, intercept, problem.targets, problem.costs)
+
+
+def _find(rows: Rows, among: Rows) -> Array:
+    """Where `among` others each row is, by what is in it; -1 for a row that is not there, or not as often."""
+    most = min(rows.shape[0], among.shape[0])
+    differs = rows[:most] != among[:most]
+    still = np.flatnonzero(np.diff(differs.indptr) == 0 if sparse.issparse(differs) else ~differs.any(axis=1))
+    result = np.full(rows.shape[0], -1)
+    result[still] = still
+    places = defaultdict(list)
+    others = np.setdiff1d(np.arange(among.shape[0]), still)
+    for place, content in zip(others, _contents(among[others]), strict=True):
+        places[content].append(place)
+    moved = np.flatnonzero(result < 0)
+    found = [places[content] for content in _contents(rows[moved])]
+    result[moved] = [there.pop(0) if there else -1 for there in found]
+    return result
+
+
+def _contents(rows: Rows) -> list[bytes]:
+    if sparse.issparse(rows):
+        parts = (slice(*ends) for ends in pairwise(rows.indptr))
+        return [rows.indices[part].tobytes() + rows.data[part].tobytes() for part in parts]
+    return [row.tobytes() for row in rows]

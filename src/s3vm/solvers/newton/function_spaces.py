@@ -1,0 +1,195 @@
+"""The spaces that Newton's method works in: functions with coefficients, an inner product and values at all rows.
+
+Means over the unlabelled rows are taken off all values, so that an intercept can hold any mean output there.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from s3vm import philox
+from s3vm._utils.registry import state_part
+from s3vm._utils.typing import Array, Rows
+from s3vm.kernels import Kernel
+from s3vm.philox import Purpose
+from s3vm.problem import Problem
+
+__all__ = [
+    "CHUNK",
+    "SAMPLE",
+    "Function",
+    "Landmarks",
+    "Space",
+    "WholeKernel",
+    "curved_inverse",
+    "kernel_matrix",
+    "labelled_and_some",
+]
+
+CHUNK = 1024  # rows at a time, where a copy of all would be large
+SAMPLE = 500  # unlabelled rows that stand for all of them in the preconditioner
+_NEGLIGIBLE = 0.1  # curvature that the preconditioner may leave out, beside the 1 of the norm
+_ROUNDING = 1e-15
+_RANK = 1e-10  # eigenvalues of a kernel matrix below this share of the largest are noise
+
+
+@state_part("Newton.Function")
+class Function(NamedTuple):
+    """A function in a space: its coefficients there, and its values at all rows."""
+
+    coefficients: Array
+    values: Array
+
+    def plus(self, t: float, other: "Function") -> "Function":
+        return Function(self.coefficients + t * other.coefficients, self.values + t * other.values)
+
+
+class WholeKernel:
+    """Expansions on all rows: ``f(x) = sum_i a_i <phi(x_i) - mean, phi(x) - mean>``, the mean over unlabelled rows."""
+
+    def __init__(self, problem: Problem, rows: Rows, max_factor: int) -> None:
+        self._n_labelled = problem.n_labelled
+        gram = kernel_matrix(problem.kernel, rows, rows)
+        self._mean = gram[:, self._n_labelled :].mean(axis=1)
+        gram -= self._mean[:, None]
+        gram -= self._mean
+        gram += self._mean[self._n_labelled :].mean()
+        self._gram = gram
+        self._sample = None
+        if len(gram) > max_factor:
+            self._sample = labelled_and_some(problem, SAMPLE)
+            self._root = _root(gram[np.ix_(self._sample, self._sample)])
+            self._features = gram[:, self._sample] @ self._root
+
+    def function(self, coefficients: Array) -> Function:
+        return Function(coefficients, self._gram @ coefficients)
+
+    def adjoint(self, slope: Array) -> Array:
+        """The coefficients of the function whose inner product with f is the sum of ``slope_i f(x_i)``."""
+        return slope
+
+    def inner(self, f: Function, g: Function) -> float:
+        return float(f.coefficients @ g.values)
+
+    def expansion(self, coefficients: Array) -> tuple[Array, float]:
+        """The weights of the centres' kernel functions, and the constant that makes the mean 0."""
+        weights = coefficients.copy()
+        weights[self._n_labelled :] -= coefficients.sum() / (len(weights) - self._n_labelled)
+        return weights, float(-self._mean @ weights)
+
+    def preconditioner(self, curvature: Array) -> Callable[[Function], Array]:
+        """Solves with the Hessian of this curvature, none of it negative: exactly, or on the span of a sample."""
+        if self._sample is None:
+            inverse = curved_inverse(self._gram, curvature, _NEGLIGIBLE)
+            return lambda r: r.coefficients - inverse(r.values)
+        of_span = _inverse_of_features(self._features, curvature)
+
+        def precondition(r: Function) -> Array:
+            part = self._features.T @ r.coefficients
+            result = r.coefficients.copy()
+            result[self._sample] -= self._root @ (part - of_span(part))
+            return result
+
+        return precondition
+
+
+class Landmarks:
+    """Expansions on the labelled rows and some landmarks, as linear functions of features (Nystroem).
+
+    The features are ``k(x, centres) K^(-1/2)``, K the kernel matrix of the centres, less their mean over the unlabelled
+    rows.
+    """
+
+    def __init__(self, kernel: Kernel, rows: Rows, centres: Rows, n_labelled: int) -> None:
+        self._root = _root(kernel_matrix(kernel, centres, centres))
+        self._features = kernel_matrix(kernel, rows, centres, self._root)
+        self._mean = self._features[n_labelled:].mean(axis=0)
+        self._features -= self._mean
+
+    def function(self, coefficients: Array) -> Function:
+        return Function(coefficients, self._features @ coefficients)
+
+    def adjoint(self, slope: Array) -> Array:
+        return self._features.T @ slope
+
+    def inner(self, f: Function, g: Function) -> float:
+        return float(f.coefficients @ g.coefficients)
+
+    def expansion(self, coefficients: Array) -> tuple[Array, float]:
+        return self._root @ coefficients, float(-self._mean @ coefficients)
+
+    def preconditioner(self, curvature: Array) -> Callable[[Function], Array]:
+        inverse = _inverse_of_features(self._features, curvature)
+        return lambda r: inverse(r.coefficients)
+
+
+Space = WholeKernel | Landmarks
+
+
+def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Callable[[Array], Array]:
+    """``values -> D^(1/2) (1 + D^(1/2) K D^(1/2))^(-1) D^(1/2) values`` with ``D = diag(curvature)``, by Cholesky.
+
+    By this much the inverse of ``1 + D K`` differs from 1. Rows whose curvature adds up to no more than `negligible`
+    are left out.
+    """
+    order = np.argsort(curvature, kind="stable")
+    total = np.cumsum(curvature[order]) * max(float(gram.diagonal().max()), 1e-300)
+    at = np.sort(order[np.searchsorted(total, negligible, side="right") :])
+    if len(at) == 0:
+        return np.zeros_like
+    root = np.sqrt(curvature[at])
+    matrix = gram[np.ix_(at, at)]
+    matrix *= root
+    matrix *= root[:, None]
+    # Rounding may make a kernel matrix a little indefinite.
+    matrix.flat[:: len(at) + 1] += 1.0 + _ROUNDING * matrix.trace()
+    factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+
+    def apply(values: Array) -> Array:
+        result = np.zeros_like(values)
+        result[at] = root * cho_solve(factor, root * values[at], check_finite=False)
+        return result
+
+    return apply
+
+
+def _inverse_of_features(features: Array, curvature: Array) -> Callable[[Array], Array]:
+    """Solves with ``1 + Z' D Z``, Z the features and ``D = diag(curvature)``."""
+    matrix, at = np.eye(features.shape[1]), np.flatnonzero(curvature)
+    for start in range(0, len(at), CHUNK):
+        part = at[start : start + CHUNK]
+        scaled = features[part]
+        scaled *= np.sqrt(curvature[part])[:, None]
+        matrix += scaled.T @ scaled
+    factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+    return lambda values: cho_solve(factor, values, check_finite=False)
+
+
+def kernel_matrix(kernel: Kernel, rows: Rows, centres: Rows, times: Array | None = None) -> Array:
+    """The kernel matrix, times another one if given, a few rows at a time; a ValueError if it is not finite."""
+    result = np.empty((rows.shape[0], centres.shape[0] if times is None else times.shape[1]))
+    for start in range(0, rows.shape[0], CHUNK):
+        part = slice(start, start + CHUNK)
+        values = kernel.gram(rows[part], centres)
+        result[part] = values if times is None else values @ times
+        if not np.isfinite(result[part]).all():
+            raise ValueError("the kernel of the rows is not finite: standardise the features")
+    return result
+
+
+def _root(gram: Array) -> Array:
+    """R with ``R R' = K^-1`` where K is not 0."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > _RANK * max(float(values[-1]), 1e-300)
+    if not kept.any():
+        return np.zeros((len(gram), 1))
+    return vectors[:, kept] / np.sqrt(values[kept])
+
+
+def labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:
+    """The numbers of all labelled rows and of some unlabelled ones drawn at random, in order."""
+    n_l = problem.n_labelled
+    order = np.argsort(philox.words(problem.seed, Purpose.UNLABELLED, 0, problem.n_rows - n_l, 1)[:, 0], kind="stable")
+    return np.concatenate([np.arange(n_l), n_l + np.sort(order[:n_unlabelled])])

@@ -1,0 +1,348 @@
+"""NTS3VM: Newton steps in the primal, the unlabelled cost raised from round to round (Chapelle 2007)."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from s3vm._utils.registry import state_part
+from s3vm._utils.settings import check_whole, number
+from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
+from s3vm.losses import Exponential, SquaredHinge
+from s3vm.problem import Problem
+from s3vm.solvers.balance import means_to_hold
+from s3vm.solvers.base import Column, Losses, State, in_step, needs, same_rows
+from s3vm.solvers.newton.function_spaces import (
+    CHUNK,
+    SAMPLE,
+    Function,
+    Landmarks,
+    Space,
+    WholeKernel,
+    curved_inverse,
+    kernel_matrix,
+    labelled_and_some,
+)
+
+__all__ = ["Newton"]
+
+_SUPERVISED_STEPS = 100  # at most, for the start; five are usual
+_STEPS = 8  # in a round but the last
+_ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its least objective
+_CONJUGATE = 50  # directions in one Newton step
+_FORCING = 0.3  # conjugate gradients go on until this share of the gradient is left, or less
+_FAIR, _SHORTEST = 1e-4, 1e-10  # of a step: share of the promised fall, and length
+_NOISE = 1e-14
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method on the kernel expansion, for the squared hinge and ``exp(-s f^2)``.
+
+    Each column minimises Eq. 1,
+
+        ``R(f) = ||f||^2 / 2 + sum_i C_i max(0, 1 - y_i f(x_i))^2 / 2 + C* mean_u exp(-s f(x)^2)``,
+
+    over the functions whose mean output over the unlabelled rows is a given one. It starts at the supervised solution
+    with a small ``C*``, which every round multiplies by `growth` and minimises anew: the objective is not convex, and
+    this leads to better minima than the full ``C*`` at once. A step solves Newton's equations by conjugate gradients,
+    preconditioned by the Hessian without its negative curvature, which is factorised; where the Hessian itself turns
+    out to be negative, the step is what has been found until then. It is halved until the objective falls.
+
+    The gradient in the history is that of the objective of the round in the norm of f (the kernel's Hilbert space), the
+    largest of the wanted columns.
+
+    Parameters
+    ----------
+    max_iter : int, default 300
+        The most iterations: Newton steps, and the beginning of each round.
+    tol : float > 0, default 1e-5
+        The norm of the gradient at which it ends; less for a column whose labelled rows cost less than 1 together.
+    rounds : int, default 10
+        How many unlabelled costs there are, one after the other, the last of which is ``C*``.
+    growth : float > 1, default 2.0
+        By what it is multiplied each time.
+    balance : "supervised" or "prior", default "supervised"
+        The mean output over the unlabelled rows: that of the supervised solution (shifted first to the class shares, if
+        these are known or there are few labels), or ``2 prior - 1``.
+    n_landmarks : int or None, default None
+        How many unlabelled rows, drawn at random, f is an expansion on, beside the labelled ones; None is all. Time
+        and memory then grow with ``n`` instead of its square.
+    max_factor : int, default 1600
+        The most rows whose curvature is factorised exactly; with more, a sample stands for them.
+    """
+
+    losses: ClassVar[Losses] = (SquaredHinge, Exponential)
+    keeps_all_rows: ClassVar[bool] = False
+
+    max_iter: int = 300
+    tol: float = 1e-5
+    rounds: int = 10
+    growth: float = 2.0
+    balance: Literal["supervised", "prior"] = "supervised"
+    n_landmarks: int | None = None
+    max_factor: int = 1600
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_iter", "rounds", "max_factor", *["n_landmarks"] * (self.n_landmarks is not None))
+        if not 0 < number(self.tol) < np.inf:
+            raise ValueError(f"Newton needs a finite tol > 0; got tol={self.tol!r}")
+        if not 1 < number(self.growth) < np.inf:
+            raise ValueError(f"Newton needs a finite growth > 1; got growth={self.growth!r}")
+        if self.balance not in ("supervised", "prior"):
+            raise ValueError(f'Newton needs balance "supervised" or "prior"; got balance={self.balance!r}')
+
+    def iterations(self, problem: Problem) -> int:
+        return self.max_iter
+
+    def memory(self, problem: Problem, backend: Backend) -> int:
+        n_rows, n_labelled = problem.n_rows, problem.n_labelled
+        at_once, spanned = min(backend.n_threads, problem.n_columns), self.spanned(problem)
+        if not problem.uses_unlabelled:
+            return 8 * n_labelled**2 * (1 + at_once)
+        n_dims = 0 if sparse.issparse(problem.labelled) else problem.n_dims
+        n_numbers = n_rows * (n_labelled + 3 * n_dims + 20 * problem.n_columns)
+        if spanned == n_rows <= self.max_factor:
+            return 8 * (n_numbers + (1 + at_once) * n_rows**2)
+        n_features, n_kept = spanned, n_rows * spanned
+        if spanned == n_rows:
+            n_features = min(n_rows, n_labelled + SAMPLE)
+            n_kept = n_rows**2 + 2 * n_rows * n_features
+        scaled = min(n_rows, CHUNK) * n_features
+        return 8 * (n_numbers + n_kept + 3 * n_features**2 + at_once * (scaled + n_features**2))
+
+    def extended(self, problem: Problem, done: int) -> "Newton":
+        return replace(self, max_iter=done + self.max_iter)
+
+    def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
+        needs(self, problem, (SquaredHinge,), (Exponential,))
+        work = _Work(self, problem)
+        before = same_rows(state, work.centres)
+        done = before.iteration if before is not None else 0
+        states = in_step(problem, work.centres, work.column, before, backend.n_threads)
+        for _, one in zip(range(done, self.max_iter), states, strict=False):
+            gradient = max(column.memory.gradient for column in one.columns[: problem.n_models])
+            yield replace(one, record={**one.record, "gradient": gradient})
+
+    def spanned(self, problem: Problem) -> int:
+        """How many rows f is an expansion on."""
+        return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
+
+
+@state_part("Newton.Memory")
+class _Memory(NamedTuple):
+    """What a column goes on from; `gradient` is the norm of the gradient, `step` counts those of the round."""
+
+    gradient: float
+    function: Function
+    round: int = 0
+    step: int = 0
+
+
+class _Work:
+    """What the columns of a run share: the kernel values, and the space that balanced columns live in."""
+
+    def __init__(self, solver: Newton, problem: Problem) -> None:
+        self._solver, self._problem, self._n_labelled = solver, problem, problem.n_labelled
+        rows = problem.all_rows() if problem.uses_unlabelled else problem.labelled
+        exact = rows.astype(np.float64)
+        self._to_labelled = kernel_matrix(problem.kernel, exact, exact[: self._n_labelled])
+        self._space: Space | None = None
+        self.centres: Rows = problem.labelled
+        if problem.uses_unlabelled:
+            self._dual, scores = self._supervised_start()
+            self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
+            n_landmarks = solver.spanned(problem) - self._n_labelled
+            if n_landmarks < problem.n_rows - self._n_labelled:
+                chosen = labelled_and_some(problem, n_landmarks)
+                self.centres = rows[chosen]
+                self._space = Landmarks(problem.kernel, exact, exact[chosen], self._n_labelled)
+            else:
+                self.centres = rows
+                self._space = WholeKernel(problem, exact, solver.max_factor)
+
+    def column(self, k: int, before: Column | None) -> Iterator[Column]:
+        if self._space is not None and self._problem.unlabelled_cost[k] > 0:
+            return self._annealed(self._space, k, before)
+        return self._supervised(k, before)
+
+    def _tolerance(self, k: int) -> float:
+        return self._solver.tol * min(1.0, float(self._problem.costs[:, k].sum()))
+
+    def _fits(self, k: int, dual: Array, intercept: float) -> "Iterator[_Fit]":
+        labelled = _Labelled(self._to_labelled[: self._n_labelled], self._problem, k)
+        return labelled.fits(dual, intercept, self._tolerance(k))
+
+    def _supervised(self, k: int, before: Column | None) -> Iterator[Column]:
+        """The columns on the way to the SVM of the labelled rows."""
+        n_l = self._n_labelled
+        start = (np.zeros(n_l), 0.0) if before is None else (before.weights[:n_l], before.intercept)
+        for fit in islice(self._fits(k, *start), 0 if before is None else 1, None):
+            weights = np.zeros(self.centres.shape[0])
+            weights[:n_l] = fit.dual
+            scores = self._to_labelled @ fit.dual + fit.intercept
+            norm = float(fit.dual @ (scores[:n_l] - fit.intercept))
+            objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
+            yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, Function(fit.dual, scores)))
+
+    def _supervised_start(self) -> tuple[Array, Array]:
+        """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
+        problem, n_l = self._problem, self._n_labelled
+        dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
+        solved: dict[tuple[bytes, bytes], int] = {}
+        for k in range(problem.n_columns):
+            first = solved.setdefault((problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()), k)
+            if first == k:
+                fits = islice(self._fits(k, np.zeros(n_l), 0.0), _SUPERVISED_STEPS)
+                _, dual[:, k], intercept[k] = deque(fits, maxlen=1)[0]
+            dual[:, k], intercept[k] = dual[:, first], intercept[first]
+        return dual, self._to_labelled[n_l:] @ dual + intercept
+
+    def _annealed(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
+        """The columns on the way to a minimum of Eq. 1, round by round."""
+        problem, n_l, last = self._problem, self._n_labelled, self._solver.rounds - 1
+        target = float(self._targets[k])
+        if before is None:
+            on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
+            f, turn, step = space.function(space.adjoint(on_rows)), 0, 0
+        else:
+            _, f, turn, step = before.memory
+        while True:
+            risk = _Risk(problem, k, space, target, self._solver.growth ** (turn - last))
+            gradient, curvature = risk.derivatives(f)
+            size = float(np.sqrt(max(space.inner(gradient, gradient), 0.0)))
+            if before is None:
+                weights, constant = space.expansion(f.coefficients)
+                scores = f.values + target
+                objective = problem.objective(k, space.inner(f, f), scores[:n_l], scores[n_l:])
+                yield Column(weights, target + constant, scores, objective, _Memory(size, f, turn, step))
+            before = None
+            moved = None
+            if turn == last or step < _STEPS:
+                enough = self._tolerance(k) if turn == last else _ROUGH * np.sqrt(problem.unlabelled_cost[k])
+                moved = risk.step(f, gradient, curvature) if size > enough else None
+            if moved is not None:
+                f, step = moved, step + 1
+            elif turn < last:
+                turn, step = turn + 1, 0
+            else:
+                return
+
+
+class _Risk:
+    """Eq. 1 of one column with a share of its unlabelled cost, as a function of f without the intercept `target`."""
+
+    def __init__(self, problem: Problem, k: int, space: Space, target: float, share: float) -> None:
+        self._problem, self._space, self._target = problem, space, target
+        self._costs, self._y = problem.costs[:, k], problem.targets[:, k]
+        self._cost = share * problem.unlabelled_cost[k] / (problem.n_rows - problem.n_labelled)
+
+    def _scores(self, f: Function) -> tuple[Array, Array]:
+        scores = f.values + self._target
+        return scores[: len(self._y)], scores[len(self._y) :]
+
+    def value(self, f: Function) -> float:
+        r_l, r_u = self._scores(f)
+        labelled = self._costs @ self._problem.labelled_loss.value(r_l, self._y)
+        unlabelled = self._cost * self._problem.unlabelled_loss.value(r_u).sum()
+        return float(self._space.inner(f, f) / 2 + labelled + unlabelled)
+
+    def derivatives(self, f: Function) -> tuple[Function, Array]:
+        """The gradient in the space, and the second derivative of the losses with respect to each value."""
+        r_l, r_u = self._scores(f)
+        of_labelled, of_unlabelled = self._problem.labelled_loss, self._problem.unlabelled_loss
+        s = of_unlabelled.s  # type: ignore[attr-defined]
+        slope = np.concatenate([self._costs * of_labelled.grad(r_l, self._y), self._cost * of_unlabelled.grad(r_u)])
+        bend = 2 * s * (2 * s * r_u**2 - 1) * of_unlabelled.value(r_u)
+        curvature = np.concatenate([self._costs * (self._y * r_l < 1), self._cost * bend])
+        return self._space.function(f.coefficients + self._space.adjoint(slope)), curvature
+
+    def step(self, f: Function, gradient: Function, curvature: Array) -> Function | None:
+        """f after a Newton step, or None if there is no way down."""
+        by = _direction(self._space, gradient, curvature)
+        t = _backtrack(lambda t: self.value(f.plus(t, by)), self._space.inner(gradient, by))
+        return f.plus(t, by) if t > 0 else None
+
+
+def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
+    """The Newton step, by conjugate gradients that stop where the curvature is negative; it leads downhill."""
+    precondition = space.preconditioner(np.maximum(curvature, 0))
+    size = np.sqrt(space.inner(gradient, gradient))
+    enough = min(_FORCING, np.sqrt(size)) * size
+    residual, way, step, before = gradient, None, None, 0.0
+    for _ in range(_CONJUGATE):
+        down = space.function(-precondition(residual))
+        now = -space.inner(residual, down)
+        way = down if way is None else down.plus(now / before, way)
+        before = now
+        bend = space.inner(way, way) + curvature @ way.values**2
+        if bend <= 0 or now <= 0:
+            break
+        t = now / bend
+        step = Function(t * way.coefficients, t * way.values) if step is None else step.plus(t, way)
+        image = way.coefficients + space.adjoint(curvature * way.values)
+        residual = space.function(residual.coefficients + t * image)
+        if space.inner(residual, residual) <= enough**2:
+            break
+    return way if step is None else step  # type: ignore[return-value]
+
+
+def _backtrack(value: Callable[[float], float], slope: float) -> float:
+    """The first of 1, 1/2, 1/4, ... where `value` falls by a fair share of what its slope at 0 promises; 0 if none."""
+    start, t = value(0.0), 1.0
+    while slope < 0 and t > _SHORTEST:
+        if value(t) <= start + _FAIR * t * slope + _NOISE * abs(start):
+            return t
+        t /= 2
+    return 0.0
+
+
+class _Fit(NamedTuple):
+    """A supervised solution on its way, and the norm of the gradient there."""
+
+    gradient: float
+    dual: Array
+    intercept: float
+
+
+class _Labelled:
+    """Eq. 1 without its unlabelled part, and with a free intercept that costs nothing."""
+
+    def __init__(self, gram: Array, problem: Problem, k: int) -> None:
+        self._gram, self._y, self._costs = gram, problem.targets[:, k], problem.costs[:, k]
+        self._loss = problem.labelled_loss
+
+    def fits(self, dual: Array, intercept: float, tolerance: float) -> Iterator[_Fit]:
+        """The start, and what every Newton step makes of it."""
+        while True:
+            values = self._gram @ dual
+            r = values + intercept
+            slope, curvature = self._costs * self._loss.grad(r, self._y), self._costs * (self._y * r < 1)
+            gradient, total = dual + slope, slope.sum()
+            of_gradient = self._gram @ gradient
+            size = float(np.sqrt(max(gradient @ of_gradient, 0.0) + total**2))
+            yield _Fit(size, dual, intercept)
+            if size <= tolerance:
+                return
+            # The step s and the shift b of the intercept: q = s + gradient = -curvature (K s + b), and q sums to total.
+            inverse, shift = curved_inverse(self._gram, curvature), 0.0
+            if curvature.any():
+                shift = (inverse(of_gradient).sum() - total) / inverse(np.ones_like(r)).sum()
+            step = inverse(of_gradient - shift) - gradient
+            way = partial(self._value, dual, r, step, self._gram @ step + shift, intercept, shift)
+            t = _backtrack(way, float(of_gradient @ step + total * shift))
+            if t == 0:
+                return
+            dual, intercept = dual + t * step, float(intercept + t * shift)
+
+    def _value(self, at: Array, r: Array, by: Array, change: Array, intercept: float, shift: float, t: float) -> float:
+        """The objective a share `t` of a step on: `r` are the scores, and `change` is what the whole step adds."""
+        r = r + t * change
+        norm = (at + t * by) @ (r - intercept - t * shift)
+        return float(norm / 2 + self._costs @ self._loss.value(r, self._y))

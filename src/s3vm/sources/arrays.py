@@ -1,0 +1,66 @@
+"""Rows of an array in memory."""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from s3vm import philox
+from s3vm._utils.arrays import as_rows, is_tensor, namespace, precision
+from s3vm._utils.typing import Array, Rows
+from s3vm.philox import Purpose
+
+__all__ = ["ArraySource"]
+
+
+class ArraySource:
+    """Chosen rows of an array, a CSR matrix or a tensor that stays as it is; only drawn rows are copied and cast.
+
+    Parameters
+    ----------
+    X : array, CSR matrix or tensor of shape (n, d)
+    chosen : array of row numbers, or None for all rows
+    dtype : dtype of the rows handed out
+    """
+
+    def __init__(self, X: Any, chosen: Array | None = None, dtype: Any = np.float32) -> None:
+        if len(getattr(X, "shape", ())) != 2 or (sparse.issparse(X) and X.format != "csr") or hasattr(X, "columns"):
+            kind = f"a {type(X).__name__} of shape {getattr(X, 'shape', '?')}"
+            raise ValueError(f"an ArraySource needs an array, a CSR matrix or a tensor of shape (n, d), not {kind}")
+        if chosen is not None:
+            chosen = np.asarray(chosen)
+            whole = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+            if not whole or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < X.shape[0]):
+                raise ValueError(
+                    f"chosen must be numbers of some of the {X.shape[0]} rows, counted from 0; np.flatnonzero(mask) "
+                    "makes them of a mask"
+                )
+        self.X = X
+        self.chosen = chosen
+        self._dtype = precision(dtype)
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0] if self.chosen is None else len(self.chosen))
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.X.shape[1])
+
+    def take(self, positions: Any) -> Rows:
+        """The rows at those positions (an index array or a slice)."""
+        if self.chosen is not None:
+            positions = self.chosen[positions]
+        if is_tensor(self.X) and not isinstance(positions, slice):
+            positions = namespace(self.X).as_tensor(positions, device=self.X.device)
+        return as_rows(self.X[positions], self._dtype)
+
+    def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
+        return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
+
+    def sample(self, seed: int, size: int) -> Rows:
+        return self.take(slice(None)) if self.n_rows <= size else self.batches(seed, Purpose.REFERENCE, range(1), size)

@@ -1,0 +1,128 @@
+"""Tables written a batch at a time."""
+
+import csv
+import io
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from s3vm.sources.readers.errors import TableError
+from s3vm.sources.readers.formats import is_text
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Writes columns to a csv or parquet file, some rows at a time.
+
+    The file is there when all rows are, and not before: if something fails, one of that name stays as it was.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.csv`` (or ``.csv.gz``), ``.parquet``, or ``-``, which is csv on standard output.
+
+    Examples
+    --------
+    >>> with Writer("-") as out:
+    ...     out.write({"prediction": ["spam", "ham"], "score": [1.5, -0.25]})
+    prediction,score
+    spam,1.5
+    ham,-0.25
+    """
+
+    def __init__(self, path: Any) -> None:
+        self._path = os.fspath(path)
+        name = self._path.lower()
+        self._is_csv = name == "-" or name.endswith((".csv", ".csv.gz"))
+        if not self._is_csv and not name.endswith((".parquet", ".pq")):
+            raise TableError(f"{path} cannot be written: its name must end in .csv, .csv.gz or .parquet")
+        if not is_text(os.fsencode(self._path)):  # Arrow takes no other names
+            raise TableError(f"{self._path!r} cannot be written: the name is not UTF-8. Give another")
+        if name != "-" and not Path(self._path).resolve().parent.is_dir():
+            raise TableError(f"{path} cannot be written: there is no such folder")
+        self._parquet: pq.ParquetWriter | None = None
+        self._begun = False
+
+    def __enter__(self) -> Self:
+        if self._path == "-":
+            self._sink: Any = None
+            return self
+        target = Path(self._path).resolve()
+        self._beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        try:
+            self._sink = pa.output_stream(
+                str(self._beside), compression="gzip" if self._path.lower().endswith(".gz") else None
+            )
+        except OSError as problem:
+            raise TableError(f"{self._path} cannot be written: {problem}") from None
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._sink is None:
+            return
+        try:
+            if self._parquet is not None:
+                self._parquet.close()
+            self._sink.close()
+            if kind is None:
+                os.replace(self._beside, Path(self._path).resolve())
+        except OSError as problem:
+            if kind is None:  # else what happened first is to be told
+                raise self._failed(problem) from None
+        finally:
+            with suppress(OSError):
+                self._beside.unlink(missing_ok=True)
+
+    def _failed(self, problem: Exception) -> TableError:
+        what = f"{self._path} could not be written, and a file that was there is as it was"
+        return TableError(f"{'standard output could not be written' if self._path == '-' else what}: {problem}")
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Appends rows: an array for each column, of the same names and types every time."""
+        try:
+            self._append(columns)
+        except BrokenPipeError:
+            raise
+        except (OSError, NotImplementedError) as problem:
+            raise self._failed(problem) from None
+
+    def _append(self, columns: Mapping[str, Any]) -> None:
+        table = pa.table(dict(columns))
+        if not self._is_csv:
+            self._parquet = self._parquet or pq.ParquetWriter(self._sink, table.schema)
+            self._parquet.write_table(table)
+            return
+        if not self._begun:
+            line = io.StringIO()
+            csv.writer(line, lineterminator="\n").writerow(table.column_names)
+            self._put(line.getvalue().encode())
+            self._begun = True
+        try:
+            text = _rendered(table, "none")
+        except pa.ArrowInvalid:  # something in there needs quotes
+            text = _rendered(table, "needed")
+        self._put(text)
+
+    def _put(self, content: Any) -> None:
+        if self._sink is not None:
+            self._sink.write(content)
+        elif sys.stdout is None:
+            raise TableError("standard output is closed: give a file to write to")
+        else:
+            sys.stdout.write(bytes(content).decode())
+
+
+def _rendered(table: pa.Table, quotes: str) -> pa.Buffer:
+    into = pa.BufferOutputStream()
+    options = pa_csv.WriteOptions(include_header=False, quoting_style=quotes)
+    pa_csv.write_csv(table, into, options)
+    return into.getvalue()
