@@ -171,8 +171,8 @@ def info(screen: Screen, model: str) -> None:
 
 
 def export(screen: Screen, model: str, output: str, compress: str | None, tolerance: float) -> None:
-    from s3vm.persistence import compress as compressed
-    from s3vm.persistence import to_onnx
+    from s3vm import compress as compressed
+    from s3vm import to_onnx
 
     if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
         raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
