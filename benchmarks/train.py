@@ -27,7 +27,8 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import TSG, Constant, S3VMClassifier
-from s3vm.solvers import algorithm1, base
+from s3vm.solvers import base
+from s3vm.solvers.tsg import algorithm1
 
 T, BATCH, N_LABELLED = 128, 256, 200
 

@@ -27,7 +27,7 @@ from s3vm._utils import container
 from s3vm.persistence.model_file import _PARTS
 from s3vm.sources import readers as tables
 from s3vm.sources.files import FileSource, source_of
-from s3vm.training.loop import checkpoints
+from s3vm.training import checkpoints
 
 _TINY = {"gamma": 1.0, "C": 1.0, "unlabeled_weight": 0.5, "random_state": 0}
 KEPT = sorted((Path(__file__).parent / "files").glob("*.s3vm"))
@@ -276,7 +276,7 @@ def states(folder):
                 "float",
                 "shape",
             ),
-            *checkpoints._parts(),
+            *checkpoints._PARTS,
         ),
     )
     run = [header["checkpoint"] for header, _ in files.parts]

@@ -18,6 +18,7 @@ import pytest
 from experiments import cli as benching
 from experiments import config, datasets, results, runner, theory, work, worker
 from experiments.ablation import VARIANTS, PrintedHat
+from experiments.report import charts
 from experiments.report.experiment import of_experiment
 from experiments.report.tally import Tally, exponent
 from experiments.results import Results
@@ -27,7 +28,6 @@ from typer.testing import CliRunner
 from s3vm import backends
 from s3vm.cli.app import app
 from s3vm.cli.console import Screen
-from s3vm.inspect import charts
 from test_report import assert_self_contained, browse, needs_browser, read
 
 TINY = """

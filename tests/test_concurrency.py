@@ -24,10 +24,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import s3vm
 from effort import LONG, cases
-from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier, S3VMClassifierCV
+from s3vm import BGS, FRS, TSG, BatchSource, Newton, S3VMClassifier, S3VMClassifierCV, compress
 from s3vm._utils.blas import _OneThread, one_blas_thread
 from s3vm._utils.compiled import compiled
-from s3vm.persistence import compress
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.bgs.budget import _largest

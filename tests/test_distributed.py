@@ -17,8 +17,8 @@ from sklearn.base import clone
 
 import s3vm
 from s3vm import TSG, S3VMClassifier, backends, philox
-from s3vm.estimators.classifier import classifier as estimators
-from s3vm.estimators.classifier import dask as distributed_s3vm
+from s3vm.estimators import classifier as estimators
+from s3vm.estimators import dask as distributed_s3vm
 from s3vm.estimators.dask import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
 from s3vm.philox import Purpose
 from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate

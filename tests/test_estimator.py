@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, S3VMClassifier
-from s3vm.estimators.classifier import classifier as estimators
+from s3vm.estimators import classifier as estimators
 
 FEW = TSG(max_iter=20, batch_size=32, n_features=32, span="features", max_features=128)
 PLAIN = {"anchor": False, "exact_labelled": False, "reuse": False, "n_features": 32, "batch_size": 32}

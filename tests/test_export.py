@@ -18,9 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import s3vm
-from s3vm import RBF, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV
+from s3vm import RBF, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV, compress, to_onnx
 from s3vm.model import Model
-from s3vm.persistence import compress, to_onnx
 from s3vm.persistence import onnx as graphs
 from s3vm.persistence.compression import Compression
 

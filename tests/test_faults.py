@@ -27,7 +27,7 @@ from effort import cases
 from s3vm import TSG, FileSource, HalvingSearchCV, S3VMClassifier, S3VMClassifierCV
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
-from s3vm.sources.readers import kinds
+from s3vm.sources.readers import formats as kinds
 from s3vm.training.loop import Interrupted
 
 pytestmark = [
@@ -95,7 +95,7 @@ def test_killed_while_writing(tmp_path, what):
     """Fifty processes that write two files in turn under one name, each killed at some moment."""
     code = """
         import random, time
-        from s3vm.training.loop import checkpoints
+        from s3vm.training import checkpoints
         from s3vm.training.checkpoints import Checkpoint
 
         if sys.argv[-1] == "model":
@@ -233,7 +233,6 @@ def test_ctrl_c_on_the_command_line(tmp_path):
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     """The model, the checkpoint, the report, predictions of each kind: an error with the name, nothing half-written."""
     code = """
-        from s3vm import inspect as report
         from s3vm.training.loop import NotKept
         clf.fit(X, some, checkpoint="c").save("m.s3vm")
         s3vm.write_report(clf, X, some, "r.html")
@@ -244,7 +243,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         before = {name: open(name, "rb").read() for name in files}
         disk_full(2000)
         raises(OSError, clf.save, "m.s3vm")
-        raises(OSError, report.of_fit, clf, X, some, "r.html")
+        raises(OSError, s3vm.write_report, clf, X, some, "r.html")
         for name in files[4:]:
             assert command("predict", "m.s3vm", "rows.npz", "-p", "--scores", "-o", name, "-j", "1") == 1
         with warnings.catch_warnings(record=True) as heard:

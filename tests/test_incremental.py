@@ -16,7 +16,8 @@ from s3vm.backends import backend
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
-from s3vm.solvers import CCCP, TSG, Incremental, path
+from s3vm.solvers import CCCP, TSG, Incremental
+from s3vm.solvers.incremental import active_set_path as path
 from s3vm.solvers.incremental.active_set_path import ActiveSetPath
 from s3vm.solvers.supervised import labelled_gram, supervised
 from s3vm.sources import ArraySource

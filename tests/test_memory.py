@@ -12,7 +12,7 @@ from s3vm.backends import backend, host
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS
 from s3vm.sources import ArraySource
-from s3vm.training.loop import memory_check as memory
+from s3vm.training import memory_check as memory
 from toy import make_problem
 
 ENGINE = backend("cpu", "float32", cache_bytes=256 << 20)

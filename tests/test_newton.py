@@ -14,8 +14,8 @@ from s3vm import Newton, Polynomial, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential, Hinge, SquaredHinge
-from s3vm.solvers import newton
 from s3vm.solvers.balance import means_to_hold
+from s3vm.solvers.newton import newton
 from s3vm.solvers.newton.newton import _backtrack, _Risk, _Work
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows

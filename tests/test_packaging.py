@@ -65,7 +65,7 @@ find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name in sys.modules and sys.modules[name] is None else find(name)
 import s3vm
 try:
-    s3vm.sources.readers
+    import s3vm.sources.readers
 except ImportError as error:
     print(error)
 from s3vm.cli import main

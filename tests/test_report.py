@@ -18,10 +18,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from fitted import HOSTILE, blobs, moons, supervised
-from s3vm import inspect as report
-from s3vm.inspect import Section, diagnostics
+from s3vm.inspect import diagnostics
 from s3vm.inspect.diagnostics import Sample
-from s3vm.inspect.page import machine
+from s3vm.inspect.fit_report import sections, settings, write_report
+from s3vm.inspect.page import Section, machine, write
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -96,9 +96,7 @@ def test_a_report_has_what_it_was_given(tmp_path):
         figure=drawn(),
         data={"n": np.array([1, 2, 3]), "square": [1.0, 4.0, 9.5]},
     )
-    path = report.write(
-        str(tmp_path / "a.html"), "A title", "It went well.", [section], {"C": 10.0}, {"Error": "3%\nof 100"}
-    )
+    path = write(str(tmp_path / "a.html"), "A title", "It went well.", [section], {"C": 10.0}, {"Error": "3%\nof 100"})
     page = read(path)
     assert page.headings() == ["Squares &amp; more", "Settings", "Machine and versions"]
     words = ["A title", "It went well.", "Squares & more", "First.", "Second.", "Error", "3%", "of 100", "C", "10.0"]
@@ -143,9 +141,7 @@ def test_report_of_a_fit(tmp_path, case, with_test):
     clf, X, y, test = CASES[case]()
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context(dict.fromkeys(("figure.facecolor", "text.color", "xtick.color"), "#12fe34")):
-        path = report.write_report(
-            clf, X, y, tmp_path / "fit.html", test if with_test else None, more={"file": "some.csv"}
-        )
+        path = write_report(clf, X, y, tmp_path / "fit.html", test if with_test else None, more={"file": "some.csv"})
     assert dict(matplotlib.rcParams) == before
     page = read(path)
     assert_self_contained(page)
@@ -192,7 +188,7 @@ def test_hostile_names_are_only_text(tmp_path):
     figure = drawn()
     figure.axes[0].set(title=bad.replace("\x00", ""), xlabel="日本")
     section = Section(bad, bad, {bad: [bad]}, figure, {bad: [bad]})
-    page = read(report.write(tmp_path / "bad.html", bad, bad, [section], {bad: bad}, {bad: bad}))
+    page = read(write(tmp_path / "bad.html", bad, bad, [section], {bad: bad}, {bad: bad}))
     assert_self_contained(page)
     assert page.texts.count(bad.replace("\x00", "\ufffd")) + page.texts.count(bad) >= 8
     assert page.data() == {next(iter(page.data())): {bad: [bad]}}
@@ -201,7 +197,7 @@ def test_hostile_names_are_only_text(tmp_path):
 
 def test_the_same_report_twice_is_the_same_but_for_the_time(tmp_path):
     clf, X, y, test = moons()
-    first, second = (report.write_report(clf, X, y, tmp_path / name, test).read_text() for name in ("a.html", "b.html"))
+    first, second = (write_report(clf, X, y, tmp_path / name, test).read_text() for name in ("a.html", "b.html"))
     without_time = re.compile("<time.*</time>")
     assert without_time.sub("", first) == without_time.sub("", second)
     assert len(first) < 1_000_000
@@ -213,7 +209,7 @@ def test_a_weight_that_was_tried_first_and_not_chosen(tmp_path, monkeypatch):
     other = next(weight for weight in clf.safety_.scores if weight != tried)
     monkeypatch.setattr(clf, "safety_", replace(clf.safety_, weight=other))
     monkeypatch.setattr("s3vm.inspect.fit_report.Sample", partial(Sample, most=20))
-    page = read(report.write_report(clf, X, y, tmp_path / "fit.html", test))
+    page = read(write_report(clf, X, y, tmp_path / "fit.html", test))
     assert f"The curves are of weight {tried:g}, the first that was tried; {other:g} was chosen." in page.text
     assert "Counted on 40 rows, a sample." in page.text
 
@@ -234,15 +230,15 @@ def test_points_of_several_classes():
 
 def test_sections_stand_beside_others(tmp_path):
     clf, X, y, test = moons()
-    parts = [Section("Comparison", table={"solver": ["tsg"]}), *report.sections(clf, X, y, test)]
-    page = read(report.write(tmp_path / "c.html", "Compared", "One won.", parts, report.settings(clf)))
+    parts = [Section("Comparison", table={"solver": ["tsg"]}), *sections(clf, X, y, test)]
+    page = read(write(tmp_path / "c.html", "Compared", "One won.", parts, settings(clf)))
     assert page.headings()[:2] == ["Comparison", "Did unlabelled rows help?"]
     assert "RBF(" in page.text
 
 
 def test_columns_of_different_lengths(tmp_path):
     with pytest.raises(ValueError, match=r"different lengths: \{'a': 2, 'b': 1\}"):
-        report.write(tmp_path / "d.html", "t", "s", [Section("h", table={"a": [1, 2], "b": [1]})])
+        write(tmp_path / "d.html", "t", "s", [Section("h", table={"a": [1, 2], "b": [1]})])
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -264,7 +260,7 @@ def browse(tmp_path, page, *options, width=1000):
 def test_in_a_browser(tmp_path):
     """Opened without an error; the page's own script has run, and one in a class's name has not."""
     clf, X, y, test = blobs()
-    path = report.write_report(clf, X, y, tmp_path / "fit.html", test, title="A report")
+    path = write_report(clf, X, y, tmp_path / "fit.html", test, title="A report")
     dom, said = browse(tmp_path, path, "--dump-dom")
     assert "CONSOLE" not in said
     assert "<title>A report</title>" in dom
@@ -274,7 +270,7 @@ def test_in_a_browser(tmp_path):
 
 @needs_browser
 def test_policy_holds_even_where_escaping_would_not(tmp_path):
-    path = report.write(tmp_path / "a.html", "A report", "s")
+    path = write(tmp_path / "a.html", "A report", "s")
     path.write_text(path.read_text().replace("<main>", f"<main>{HOSTILE}<img src='http://127.0.0.1:9/x.png'>"))
     dom, said = browse(tmp_path, path, "--dump-dom")
     assert "<title>A report</title>" in dom
@@ -284,7 +280,7 @@ def test_policy_holds_even_where_escaping_would_not(tmp_path):
 @needs_browser
 def test_light_and_dark(tmp_path):
     clf, X, y, test = moons()
-    path = report.write_report(clf, X, y, tmp_path / "fit.html", test)
+    path = write_report(clf, X, y, tmp_path / "fit.html", test)
     for scheme, paper, ink in ((1, 1.0, 0.2), (0, 0.1, 0.8)):
         picture = tmp_path / f"{scheme}.png"
         browse(tmp_path, path, f"--screenshot={picture}", f"--blink-settings=preferredColorScheme={scheme}")
@@ -312,7 +308,7 @@ PHONE = """<iframe src="fit.html" style="width: 390px; height: 800px; border: 0"
 def test_on_a_phone_and_sorted(tmp_path):
     """Nothing sticks out at 390 pixels; a click on a heading sorts the rows by number, another one turns them round."""
     clf, X, y, test = blobs(8, tuple("abcdefgh"))
-    report.write_report(clf, X, y, tmp_path / "fit.html", test)
+    write_report(clf, X, y, tmp_path / "fit.html", test)
     frame = tmp_path / "phone.html"
     frame.write_text(PHONE)
     dom, _ = browse(tmp_path, frame, "--dump-dom", "--allow-file-access-from-files")
@@ -325,7 +321,7 @@ def test_on_a_phone_and_sorted(tmp_path):
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = report.write(tmp_path / "report.html", "Old", "Nothing yet.")
+    path = write(tmp_path / "report.html", "Old", "Nothing yet.")
     before = path.read_bytes()
 
     def full(*_):
@@ -333,6 +329,6 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="no space"):
-        report.write(path, "New", "Something.")
+        write(path, "New", "Something.")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load
 from s3vm._utils.scores import brier_losses, predicted_codes
-from s3vm.estimators.classifier import tuning
+from s3vm.estimators import tuning
 from s3vm.estimators.folds import stratified_folds
 from s3vm.estimators.safety import choose
 from s3vm.estimators.tuning import tune

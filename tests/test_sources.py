@@ -16,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ArraySource, ExhaustedError, is_source
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, kinds, read, stream
+from s3vm.sources.readers import TableError, read, stream
+from s3vm.sources.readers import formats as kinds
 from s3vm.sources.streams import BatchSource, StreamSource
 
 N, D = 1000, 3

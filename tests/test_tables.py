@@ -14,7 +14,8 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, Writer, has_names, kinds, label_key, read, stream
+from s3vm.sources.readers import TableError, Writer, has_names, label_key, read, stream
+from s3vm.sources.readers import formats as kinds
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
 LABELS = np.array([None, "ham", "spam", None, "ham"] * 100, dtype=object)

@@ -11,9 +11,10 @@ import literal
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
-from s3vm.solvers import TSG, Constant, Decaying, Theorem, pull
-from s3vm.solvers import algorithm1 as algorithm1_module
+from s3vm.solvers import TSG, Constant, Decaying, Theorem
 from s3vm.solvers.steps import step
+from s3vm.solvers.tsg import algorithm1 as algorithm1_module
+from s3vm.solvers.tsg import batch_gradient as pull
 from s3vm.solvers.tsg.algorithm1 import algorithm1
 from s3vm.solvers.tsg.anchored import anchored
 from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows

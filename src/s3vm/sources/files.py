@@ -227,7 +227,7 @@ def _known(batch: "readers.Batch") -> Array:
 def source_of(path: Any, dtype: Any = np.float32) -> Any:
     """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
     if isinstance(path, str | os.PathLike):
-        kinds = _readers().kinds
+        kinds = _readers().formats
         files = kinds.files_of(os.fspath(path))
         kind = kinds.kind_of(files[0])
         if len(files) == 1 and issubclass(kind, kinds.Npy | kinds.Npz):
