@@ -1,28 +1,36 @@
-"""Files that are either the old one or the new one, whatever happens while they are written."""
+"""Files that are replaced as a whole: whatever happens while one is written, it is the old file or the new one."""
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write"]
+__all__ = ["replacing", "write"]
+
+
+@contextmanager
+def replacing(path: Any) -> Iterator[Path]:
+    """Yields the name of a temporary file for the new content; it replaces `path` unless the block raises an error."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        with open(temporary, "r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        with suppress(OSError):  # an error of the block matters more
+            temporary.unlink(missing_ok=True)
 
 
 def write(path: Any, *parts: Any) -> None:
-    """Writes the bytes beside `path` and puts them in its place once they are on the disk."""
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    """Replaces `path` by these bytes."""
     try:
-        with open(beside, "xb") as file:
+        with replacing(path) as temporary, open(temporary, "xb") as file:
             for part in parts:
                 file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
     except OSError as problem:
-        reason = f"{problem.strerror or problem}: {path} could not be written. A file that was there is as it was"
+        reason = f"{problem.strerror or problem}: {path} could not be written. Any existing file is unchanged"
         raise OSError(problem.errno, reason) from problem
-    finally:
-        with suppress(OSError):  # what happened first is to be told
-            beside.unlink(missing_ok=True)

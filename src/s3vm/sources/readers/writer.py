@@ -3,10 +3,9 @@
 import csv
 import io
 import os
-import secrets
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from s3vm._utils.atomic import replacing
 from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.formats import is_text
 
@@ -49,38 +49,30 @@ class Writer:
             raise TableError(f"{self._path!r} cannot be written: the name is not UTF-8. Give another")
         if name != "-" and not Path(self._path).resolve().parent.is_dir():
             raise TableError(f"{path} cannot be written: there is no such folder")
+        self._sink: Any = None
         self._parquet: pq.ParquetWriter | None = None
         self._begun = False
 
     def __enter__(self) -> Self:
+        self._open_files = ExitStack()
         if self._path == "-":
-            self._sink: Any = None
             return self
-        target = Path(self._path).resolve()
-        self._beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        compression = "gzip" if self._path.lower().endswith(".gz") else None
         try:
-            self._sink = pa.output_stream(
-                str(self._beside), compression="gzip" if self._path.lower().endswith(".gz") else None
-            )
+            with ExitStack() as stack:
+                temporary = stack.enter_context(replacing(self._path))
+                self._sink = stack.enter_context(pa.output_stream(str(temporary), compression=compression))
+                self._open_files = stack.pop_all()
         except OSError as problem:
             raise TableError(f"{self._path} cannot be written: {problem}") from None
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if self._sink is None:
-            return
+    def __exit__(self, *exception: Any) -> None:
         try:
-            if self._parquet is not None:
-                self._parquet.close()
-            self._sink.close()
-            if kind is None:
-                os.replace(self._beside, Path(self._path).resolve())
+            self._open_files.__exit__(*exception)
         except OSError as problem:
-            if kind is None:  # else what happened first is to be told
+            if exception[0] is None:  # an error of the block matters more
                 raise self._failed(problem) from None
-        finally:
-            with suppress(OSError):
-                self._beside.unlink(missing_ok=True)
 
     def _failed(self, problem: Exception) -> TableError:
         what = f"{self._path} could not be written, and a file that was there is as it was"
@@ -98,7 +90,8 @@ class Writer:
     def _append(self, columns: Mapping[str, Any]) -> None:
         table = pa.table(dict(columns))
         if not self._is_csv:
-            self._parquet = self._parquet or pq.ParquetWriter(self._sink, table.schema)
+            if self._parquet is None:
+                self._parquet = self._open_files.enter_context(pq.ParquetWriter(self._sink, table.schema))
             self._parquet.write_table(table)
             return
         if not self._begun:
