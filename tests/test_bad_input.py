@@ -411,9 +411,9 @@ CALLS = {
         lambda: make().fit(X[:8], Y[:8], unlabeled=SOURCE).partial_fit(X, Y),
         "trained on a stream has not kept.*begin with partial_fit",
     ),
-    "rows that are not there": (lambda: ArraySource(X, np.array([3, 20])), "some of the 20 rows, counted from 0"),
-    "a mask for numbers": (lambda: ArraySource(X, Y == -1), r"np.flatnonzero\(mask\) makes them of a mask"),
-    "numbers that are not whole": (lambda: ArraySource(X, np.array([0.5])), "some of the 20 rows"),
+    "rows that are not there": (lambda: ArraySource(X, np.array([3, 20])), "row numbers from 0 to 19"),
+    "a mask for numbers": (lambda: ArraySource(X, Y == -1), r"for a mask, give np.flatnonzero\(mask\)"),
+    "numbers that are not whole": (lambda: ArraySource(X, np.array([0.5])), "row numbers from 0 to 19"),
     "a source of nothing": (
         lambda: make().fit(X[:8], Y[:8], unlabeled=ArraySource(X, np.array([], dtype=int))),
         "has none: leave unlabeled=None",
@@ -472,21 +472,21 @@ BATCHES = {
     "lists": ([X.tolist()], "the first is a list"),
     "zero columns": ([X[:, :0]], r"of shape \(20, 0\)"),
     "zero rows": ([X[:0]], "no more rows"),
-    "other columns": ([X[:2], X[:, :1]], r"shape \(20, 1\), where the first has 2"),
-    "objects": ([X.astype(object)], "type object, which are no real numbers"),
-    "text in an array": ([X.astype(str)], "which are no real numbers"),
-    "complex": ([X * 1j], "type complex128, which are no real numbers"),
+    "other columns": ([X[:2], X[:, :1]], r"shape \(20, 1\), but the first has 2"),
+    "objects": ([X.astype(object)], "type object, which are not real numbers"),
+    "text in an array": ([X.astype(str)], "which are not real numbers"),
+    "complex": ([X * 1j], "type complex128, which are not real numbers"),
     "dates": ([np.full((9, 2), np.datetime64("2020"))], DATES),
     "masked": ([np.ma.masked_greater(X, 1)], "masked entries"),
     "NaN": ([X[:3], NAN], "missing or infinite: leave such rows out"),
     "too large": ([HUGE], "too large for float32"),
-    "sparse and not": ([X[:3], sparse.csr_array(X)], "give all of them alike"),
+    "sparse and not": ([X[:3], sparse.csr_array(X)], "make all of them the same"),
     "sparse, rows in disorder": ([broken(indptr=(3, 0))], "do not begin where the rows before them end"),
     "sparse, entries elsewhere": ([broken(indices=(0, 10**8))], "outside its 2 columns"),
     "sparse by column, likewise": ([broken_columns()], "outside its 20 columns"),
     "sparse in triples, likewise": ([broken_triples()], r"outside its shape \(20, 2\)"),
-    "other names": ([FRAME, FRAME[["b", "a"]]], r"columns \['b', 'a'\], the first has \['a', 'b'\]"),
-    "names and none": ([FRAME, X], r"columns None, the first has \['a', 'b'\]"),
+    "other names": ([FRAME, FRAME[["b", "a"]]], r"columns \['b', 'a'\], but the first has \['a', 'b'\]"),
+    "names and none": ([FRAME, X], r"columns None, but the first has \['a', 'b'\]"),
 }
 
 
@@ -546,8 +546,8 @@ def folder(tmp_path_factory):
                 "no row has a label in column 'label'",
             ),
             "a name that is not there": ("marks", {"target": "labl"}, "'labl'.*did you mean 'label'"),
-            "no name": ("marks", {"target": 3}, "target=3 is no name of a column"),
-            "no names": ("marks", {"target": "label", "features": 2}, r"features=\[2\] is no name of a column"),
+            "no name": ("marks", {"target": 3}, "target=3 is not a column name"),
+            "no names": ("marks", {"target": "label", "features": 2}, r"features=\[2\] is not a column name"),
             "too large": ("huge", {"target": "label", "mark": -1}, "huge.csv: .*too large for float32"),
             "missing": ("holes", {"target": "label", "mark": -1.0}, r"the first in row \d+, column 'b'.*Fill them in"),
             "dtype": ("marks", {"target": "label", "dtype": "int8"}, "dtype='int8'"),
@@ -562,7 +562,7 @@ def test_files(folder, name, settings, words):
 
 def test_no_path():
     for path in (None, 3, []):
-        with raises("no path: give the name of a file", TableError):
+        with raises("not a path: give the name of a file", TableError):
             FileSource(path)
 
 

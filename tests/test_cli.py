@@ -345,7 +345,7 @@ def test_ctrl_c_before_there_is_a_model(folder, tmp_path, monkeypatch):
 
 def test_streamed_predictions_are_those_in_memory(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "stream", partial(tables.stream, size=64))
-    monkeypatch.setattr("s3vm.sources.readers.formats._ROWS", 50)
+    monkeypatch.setattr("s3vm.sources.readers.parquet._ROWS", 50)
     model = loaded(folder / "spam.s3vm")
     rows = tables.read(folder / "held.csv", features=["width", "height"]).rows
     for source in ("held.csv", "new.parquet"):
@@ -602,7 +602,7 @@ def test_datasets(folder, monkeypatch):
         ("predict spam.s3vm own.csv --keep id,prediction", "--keep prediction: that is the name of a column"),
         ("predict spam.s3vm own.csv --keep score --scores", "--keep score: that is the name of a column of the pred"),
         ("predict spam.s3vm own.csv --keep probability_ham -p", "--keep probability_ham: that is the name of a column"),
-        ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, 1 are needed"),
+        ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, expected 1"),
         ("fit held.csv -t id --drop label", "column 'id' has a different label in each row: is it the target?"),
         ("fit held.csv -t height --drop label,id", "give classes, not measurements"),
         ("fit mails.csv -t label --mark spam", "has only the label 'ham'"),

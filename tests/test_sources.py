@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 
 from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ArraySource, ExhaustedError, is_source
+from s3vm.sources.batches import BatchSource
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, read, stream
-from s3vm.sources.readers import formats as kinds
-from s3vm.sources.streams import BatchSource, StreamSource
+from s3vm.sources.readers import TableError, parquet, read, stream, svmlight
+from s3vm.sources.streams import StreamSource
 
 N, D = 1000, 3
 X = np.random.RandomState(0).randn(N, D).astype(np.float32)
@@ -107,9 +107,9 @@ def test_a_batch_depends_on_seed_and_step_only(folder, counted):
 
 def test_a_run_that_goes_on_opens_the_files_there(folder, monkeypatch):
     read_groups = []
-    batches = kinds.Parquet.batches
+    batches = parquet.ParquetFile.batches
     monkeypatch.setattr(
-        kinds.Parquet, "batches", lambda self, *rest: read_groups.append(self.path) or batches(self, *rest)
+        parquet.ParquetFile, "batches", lambda self, *rest: read_groups.append(self.path) or batches(self, *rest)
     )
     drawn(file_source(folder, buffer_bytes=4 * D * 4 * 16), range(600, 601), 32)
     assert len(read_groups) < 10  # of 19 times 13
@@ -130,7 +130,7 @@ def test_the_sample(folder, tmp_path):
 @pytest.mark.parametrize("look", [1 << 14, 20], ids=["chunks have enough", "and the rest comes from the first windows"])
 def test_a_sample_of_many_rows(folder, monkeypatch, look):
     """Some of each chunk, of which no more than the beginning is read."""
-    for name, value in (("_SAMPLE", 300), ("_LEAST_SAMPLE", 100), ("_LOOK", look)):
+    for name, value in (("_SAMPLE", 300), ("_LEAST_SAMPLE", 100), ("_SAMPLE_DEPTH", look)):
         monkeypatch.setattr(f"s3vm.sources.streams.{name}", value)
     source = file_source(folder)
     sample = source.sample(3, 200)
@@ -176,7 +176,7 @@ def test_scaling_in_one_pass_or_on_a_sample(folder):
 
 
 def test_svmlight_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "_PIECE", 500)
+    monkeypatch.setattr(svmlight, "_PIECE_BYTES", 500)
     sparse_rows = sparse.csr_array(np.where(np.abs(X) > 0.5, X, 0).astype(np.float32))
     for zero_based in (True, False):
         path = tmp_path / f"{zero_based}.svm"
@@ -235,7 +235,7 @@ def test_sparse_batches():
 
 
 def test_bad_files(tmp_path):
-    with pytest.raises(TableError, match="without a file of a known kind"):
+    with pytest.raises(TableError, match="without a file of a known format"):
         FileSource(tmp_path)
     pq.write_table(pa.table({"a": [1.0, 2.0]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"b": [1.0, 2.0]}), tmp_path / "2.parquet")
@@ -248,7 +248,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(TableError, match=r"2\.parquet: text or dates"):
         FileSource(tmp_path)
     np.save(tmp_path / "3.npy", X)
-    with pytest.raises(TableError, match="give them apart"):
+    with pytest.raises(TableError, match="read them separately"):
         FileSource(tmp_path)
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1]}), tmp_path / "all.parquet")
     for name, settings in (("none.parquet", {}), ("none.csv", {}), ("none.csv", {"target": "y"})):
@@ -257,8 +257,8 @@ def test_bad_files(tmp_path):
         with pytest.raises(TableError, match=rf"{name} has no rows"):
             drawn(FileSource(tmp_path / name, **settings), range(1), 1)
     (tmp_path / "some.svmlight").write_text("1 1:2 3:4\n-1 2:1\n")
-    with pytest.raises(TableError, match="has 3 columns, 2 are needed"):
-        kinds.Svmlight(str(tmp_path / "some.svmlight")).pieces(2)
+    with pytest.raises(TableError, match="has 3 columns, expected 2"):
+        svmlight.SvmlightFile(str(tmp_path / "some.svmlight")).pieces(2)
     with pytest.raises(ValueError, match="every row has a label"):
         drawn(FileSource(tmp_path / "all.parquet", "y"), range(1), 1)
 

@@ -24,9 +24,9 @@ from s3vm import CCCP, FRS, TSG, Light, ModelFormatError, S3VMClassifier, S3VMCl
 from s3vm._utils import container
 from s3vm.philox import Purpose
 from s3vm.sources import ArraySource
+from s3vm.sources.batches import BatchSource
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers import TableError
-from s3vm.sources.streams import BatchSource
 from s3vm.training.checkpoints import Checkpoint
 from s3vm.training.loop import (
     CheckpointNotWritten,

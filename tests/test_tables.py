@@ -1,6 +1,8 @@
 """Tables in files: the same rows and labels from every kind, batches of any size, and errors that help."""
 
+import bz2
 import gzip
+import lzma
 import os
 import sys
 from types import SimpleNamespace
@@ -14,8 +16,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, Writer, has_names, label_key, read, stream
-from s3vm.sources.readers import formats as kinds
+from s3vm.sources.readers import TableError, Writer, has_names, label_key, parquet, read, stream
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
 LABELS = np.array([None, "ham", "spam", None, "ham"] * 100, dtype=object)
@@ -57,6 +58,41 @@ def test_the_same_from_every_kind(tmp_path, csv):
         assert table.names == (["a", "b", "c"] if has_names(tmp_path / name) else None)
 
 
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+def test_compressed_files(tmp_path, csv, compression):
+    """Of any kind, whatever their name is if the format is given."""
+    compress = {"gz": gzip, "bz2": bz2, "xz": lzma}[compression].compress
+    codes = np.arange(500) % 3
+    np.savez(tmp_path / "data.npz", X=X, y=codes)
+    dump_svmlight_file(X, codes, str(tmp_path / "data.svm"))
+    csv({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": codes})
+    for suffix, file_format in ((".npz", "npz"), (".svm", "svmlight"), (".csv", "csv")):
+        content = compress((tmp_path / f"data{suffix}").read_bytes())
+        for name in (f"packed{suffix}.{compression}", f"{file_format}.{compression}"):
+            path = tmp_path / name
+            path.write_bytes(content)
+            table = read(path, "y", file_format=None if suffix in name else file_format)
+            np.testing.assert_array_equal(table.rows.toarray() if suffix == ".svm" else table.rows, X)
+            np.testing.assert_array_equal(table.labels.astype(int), codes)
+            path.write_bytes(content[: len(content) // 2])
+            with pytest.raises(TableError, match="cannot be read as"):
+                read(path, "y", file_format=file_format)
+
+
+def test_csv_without_a_header(csv):
+    text = "1,0.5,2\n0,-1e3,4\n"
+    for header in (False, None):
+        table = read(csv(text), "f0", header=header)
+        assert table.names == ["f1", "f2"]
+        np.testing.assert_array_equal(table.rows, np.array([[0.5, 2], [-1e3, 4]], np.float32))
+        assert table.labels.tolist() == [1, 0]
+    assert read(csv("y,a,b\n" + text), "y", header=None).names == ["a", "b"]
+    with pytest.raises(TableError, match="data.csv, line 2: 1 values, but the first line has 2 columns"):
+        read(csv("1,2\n3\n"), header=False)
+    with pytest.raises(TableError, match=r"in column 'f1' \('x' in line 2\)"):
+        read(csv("1,2\n3,x\n"), header=False)
+
+
 def test_sparse_npz(tmp_path):
     rows = sparse.random(50, 20, 0.2, "csr", np.float32, random_state=0)
     np.savez(
@@ -75,7 +111,7 @@ def test_columns_are_chosen_by_name(csv):
     assert read(path, "label", drop=["id", "b"]).names == ["a", "c"]
     assert read(path, "label", 3, drop=["id"]).names == ["a", "b", "c"]
     (batch,) = stream(path, features=["a"], keep=["id"])
-    assert batch.kept["id"].to_pylist()[:2] == ["000", "001"]
+    assert batch.passed_through["id"].to_pylist()[:2] == ["000", "001"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
@@ -88,7 +124,7 @@ def test_batches_make_up_the_table(tmp_path, csv, kind, monkeypatch):
     else:
         path = tmp_path / "data.npz"
         np.savez(path, X=X, y=np.where(LABELS == None, "", LABELS).astype(str))  # noqa: E711
-    monkeypatch.setattr(kinds, "_ROWS", 50)
+    monkeypatch.setattr(parquet, "_ROWS", 50)
     source = stream(path, "y" if kind == "npz" else "label", size=64)
     batches = list(source)
     np.testing.assert_array_equal(np.concatenate([batch.rows for batch in batches]), X)
@@ -169,7 +205,7 @@ def test_lines_in_quotes_and_row_numbers(csv):
     [
         ("", "data.csv is empty"),
         ("a,b\n", "data.csv has no rows"),
-        ("a,label\n1,x\n2\n", r"data.csv, line 3: 1 values, where the first line has 2 names"),
+        ("a,label\n1,x\n2\n", r"data.csv, line 3: 1 values, but the first line has 2 columns"),
         ("a,b\n1,2\n" * 1 + "3,4\n" * 300_000 + "x,5\n", r"data.csv, line 300,003: 'x' in column 'a' is not a number"),
         ("a,b,city\n1,2,Paris\n", r"text or dates, not numbers, in column 'city' \('Paris' in line 2\).* drop city"),
         ("a,b\n1,2\n3,xx\n", r"not numbers, in column 'b' \('xx' in line 3\)"),
@@ -178,10 +214,10 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a\n1e39\n", r"by column: 'a' 1"),
         ("a,a\n1,2\n", "several columns named 'a'"),
         ("1.5,2\n1,2\n", "begins with numbers"),
-        (b"\xff\xfea,b\n", "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16"), "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16-be"), "data.csv is not UTF-8, but UTF-16, as it seems: save the file as UTF-8"),
-        ("größe,b\n1,2\n".encode("latin-1"), "data.csv, line 1, the names of the columns, is not UTF-8: save the file"),
+        (b"\xff\xfea,b\n", "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16-be"), "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),
+        ("größe,b\n1,2\n".encode("latin-1"), r"data.csv, line 1 \(the column names\) is not UTF-8: save the file"),
         (b"a,b\n1,\xe9t\xe9\n", "column 'b' is not UTF-8: save the file as UTF-8"),
     ],
 )
@@ -202,9 +238,9 @@ def test_names_of_files_that_are_no_text(tmp_path):
         path = tmp_path / os.fsdecode(b"caf\xe9." + kind.encode())
         path.write_bytes(b"a,b\n1,2\n")
         for reading in (read, source_of):
-            with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}': the name of the file is not UTF-8: rename it"):
+            with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}': the file name is not UTF-8: rename the file"):
                 reading(path)
-        with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}' cannot be written: the name is not UTF-8"):
+        with pytest.raises(TableError, match=rf"caf\\udce9\.{kind}' cannot be written: the file name is not UTF-8"):
             Writer(path)
     path = tmp_path / os.fsdecode(b"caf\xe9.npz")
     np.savez(path, X=X)
@@ -217,7 +253,7 @@ def test_missing_columns(csv):
         read(path, "lable")
     with pytest.raises(TableError, match=r"has no column 'xyz' \(there are 'a', 'b', 'c', 'label'\)"):
         read(path, "label", ["xyz", "a"])
-    with pytest.raises(TableError, match="has 2 columns of features, 3 are needed"):
+    with pytest.raises(TableError, match="has 2 columns of features, expected 3"):
         read(path, "label", 3, drop=["a"])
     with pytest.raises(TableError, match="has no columns of features"):
         read(path, "label", drop=["a", "b", "c"])
@@ -226,15 +262,19 @@ def test_missing_columns(csv):
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        ("label", {"features": ["b", "label"]}, "column 'label' is the target, which cannot be a feature, too"),
-        ("label", {"features": ["a", "label=ham"]}, "column 'label' is the target, which cannot be a feature, too"),
+        ("label", {"features": ["b", "label"]}, "column 'label' is the target and cannot be a feature too"),
+        ("label", {"features": ["a", "label=ham"]}, "column 'label' is the target and cannot be a feature too"),
         ("label", {"features": ["label", "a"], "encode": ["label"]}, "column 'label' is the target"),
         ("label", {"encode": ["label"]}, "column 'label' cannot be encoded: it is the target"),
-        ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
-        ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is none of the features"),
+        ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
+        ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
         ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: name it once"),
-        ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is needed as a feature and cannot be dropped"),
-        (None, {"features": ["a", "label=ham"], "drop": ["label"]}, "column 'label' is needed as a feature"),
+        ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is a feature and cannot be dropped too"),
+        (
+            None,
+            {"features": ["a", "label=ham"], "drop": ["label"]},
+            "column 'label' is a feature and cannot be dropped",
+        ),
     ],
 )
 def test_columns_that_contradict_each_other(csv, target, options, message):
@@ -248,7 +288,7 @@ def test_columns_that_contradict_each_other(csv, target, options, message):
 def test_wrong_kinds(tmp_path, csv):
     with pytest.raises(TableError, match="there is no such file"):
         read(tmp_path / "nothing.csv")
-    with pytest.raises(TableError, match=r"of no known kind: its name must end in \.csv"):
+    with pytest.raises(TableError, match=r"has an unknown format: its name must end in \.csv"):
         read(csv("a\n1\n", "data.xlsx"))
     for name, message in [
         ("t.parquet", "is not a parquet file"),
@@ -262,7 +302,7 @@ def test_wrong_kinds(tmp_path, csv):
     with pytest.raises(TableError, match="is a folder"):
         read(tmp_path / "folder.csv")
     for reading in (read, FileSource, source_of):
-        with pytest.raises(TableError, match="the name of the file is empty: give the name of a file or folder"):
+        with pytest.raises(TableError, match="the file name is empty: give the name of a file or folder"):
             reading("")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.csv")
@@ -285,20 +325,18 @@ def test_damaged_parquet(tmp_path, monkeypatch):
     raw = path.read_bytes()
     at = raw.index(b"ARROW:schema") + 20
     path.write_bytes(raw[:at] + b"!" * 8 + raw[at + 8 :])
-    with pytest.raises(TableError, match="is not a parquet file, or damaged"):
+    with pytest.raises(TableError, match="is not a parquet file, or is damaged"):
         read(path)
     pq.write_table(pa.table({"wide": [1.0]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"wide", b"\xff\xfe\xff\xfe"))  # a name that is no text
-    with pytest.raises(TableError, match="is not a parquet file, or damaged"):
+    with pytest.raises(TableError, match="is not a parquet file, or is damaged"):
         read(path)
     at = raw.index(b"\x01\x00\x00\x00x\x01")
     path.write_bytes(raw[:at] + b"\xff\xff\xff\x7f" + raw[at + 4 :])
     with pytest.raises(TableError, match=r"not numbers, in column 't' \(''\)"):
         read(path)
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), path)
-    monkeypatch.setattr(
-        "s3vm.sources.readers.formats._WHOLE", 0
-    )  # as if a group of rows were too large to be read at once
+    monkeypatch.setattr(parquet, "_WHOLE_BYTES", 0)  # as if a row group were too large to be read at once
     np.testing.assert_array_equal(read(path).rows, X[:, :2])
     pq.write_table(pa.table({"a": X[:0, 0]}), path)
     with pytest.raises(TableError, match=r"a\.parquet has no rows"):
@@ -311,7 +349,7 @@ def test_wrong_arrays(tmp_path):
         ({"x": X}, r"has no array 'X' \(did you mean 'x'\?\)"),
         ({"X": X[0], "y": X[0]}, "X must be a matrix of numbers"),
         ({"X": X.astype(str), "y": X[:, 0]}, "X must be a matrix of numbers"),
-        ({"X": X, "y": X[:9, 0]}, r"y has the shape \(9,\)"),
+        ({"X": X, "y": X[:9, 0]}, r"y has shape \(9,\), but X has 500 rows"),
         ({"X": X}, "has no array 'y'"),
         ({"X": X[:, :0], "y": X[:, 0]}, "X has no columns"),
         ({"X": np.where(X > 2, np.nan, X), "y": X[:, 0] > 0}, r"by column: '1' "),
@@ -321,7 +359,7 @@ def test_wrong_arrays(tmp_path):
         with pytest.raises(TableError, match=message):
             read(path, "y")
     np.savez(path, X=X)
-    with pytest.raises(TableError, match="has 3 columns, 4 are needed"):
+    with pytest.raises(TableError, match="has 3 columns, expected 4"):
         read(path, features=4)
     with pytest.raises(TableError, match="columns have no names"):
         read(path, drop=["a"])
@@ -352,8 +390,8 @@ def header_of_npy(shape, text="'<f4'"):
         ({"indptr": at(CSR.indptr, 5, 10**6)}, "do not begin where"),
         ({"indptr": CSR.indptr[:-1]}, "not those of one of shape"),
         ({"indices": CSR.indices.astype(float)}, "not whole numbers"),
-        ({"shape": np.array([500, 3, 1])}, "not two whole numbers"),
-        ({"shape": np.zeros((2**20, 0), int)}, "not two whole numbers"),
+        ({"shape": np.array([500, 3, 1])}, "not two integers"),
+        ({"shape": np.zeros((2**20, 0), int)}, "not two integers"),
         ({"data": np.array(["x"] * CSR.nnz)}, "npz|matrix of numbers"),
     ],
 )
@@ -480,7 +518,7 @@ def test_a_file_that_cannot_be_put_in_its_place(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with (
-            pytest.raises(TableError, match=r"a file that was there is as it was: .*No space left"),
+            pytest.raises(TableError, match=r"any existing file is unchanged: .*No space left"),
             Writer(path) as out,
         ):
             out.write({"a": [1]})

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from s3vm.persistence.onnx import to_onnx
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
     from s3vm.sources.arrays import ArraySource
+    from s3vm.sources.batches import BatchSource
     from s3vm.sources.files import FileSource
-    from s3vm.sources.streams import BatchSource
     from s3vm.training.loop import CheckpointNotWritten, Interrupted, OutOfRows, OutOfTime
 
 __version__ = "0.1.0"
@@ -79,8 +79,8 @@ _HOMES = {
     "persistence.onnx": ["to_onnx"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
     "sources.arrays": ["ArraySource"],
+    "sources.batches": ["BatchSource"],
     "sources.files": ["FileSource"],
-    "sources.streams": ["BatchSource"],
     "training.loop": ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"],
 }
 _MODULES = {"plot": "s3vm.inspect.plot"}

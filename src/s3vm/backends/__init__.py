@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from s3vm._utils.arrays import precision
+from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import is_whole, number
 from s3vm._utils.typing import Array, Rows

@@ -92,7 +92,7 @@ def predict(
             found = served.scores(batch.rows)
             codes = predicted_codes(found)
             shown = found.astype(np.float32)  # the digits that mean something
-            columns: dict[str, Any] = {**batch.kept, "prediction": classes.take(pa.array(codes))}
+            columns: dict[str, Any] = {**batch.passed_through, "prediction": classes.take(pa.array(codes))}
             if scores:
                 columns |= dict(zip(of_scores, shown.T, strict=True))
             if probabilities:

@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from s3vm._utils.arrays import host, is_masked
+from s3vm._utils.arrays import host
+from s3vm._utils.input_checks import is_masked
 from s3vm._utils.typing import Array
 
 __all__ = ["as_column", "checked_labels", "is_labelled", "split_labels"]

@@ -12,22 +12,15 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm import backends
-from s3vm._utils.arrays import (
-    LARGEST,
-    as_rows,
-    check_numbers,
-    check_size,
-    host,
-    is_masked,
-    is_tensor,
-    warn_of_lost_digits,
-)
+from s3vm._utils.arrays import as_rows, host, is_tensor
 from s3vm._utils.csr import as_csr
+from s3vm._utils.input_checks import LARGEST, check_numbers, check_size, is_masked, warn_of_lost_digits
 from s3vm.estimators.labels import as_column, split_labels
 from s3vm.estimators.training_rows import TrainingRows
 from s3vm.solvers import TSG, solver
 from s3vm.sources import ArraySource, Source, is_source
-from s3vm.sources.streams import BatchSource, MappedSource
+from s3vm.sources.batches import BatchSource
+from s3vm.sources.mapped import MappedSource
 
 __all__ = ["InputValidation"]
 

@@ -6,7 +6,8 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import philox
-from s3vm._utils.arrays import as_rows, is_tensor, namespace, precision
+from s3vm._utils.arrays import as_rows, is_tensor, namespace
+from s3vm._utils.input_checks import precision
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 
@@ -14,13 +15,13 @@ __all__ = ["ArraySource"]
 
 
 class ArraySource:
-    """Chosen rows of an array, a CSR matrix or a tensor that stays as it is; only drawn rows are copied and cast.
+    """Chosen rows of an array, a CSR matrix or a tensor, which is not copied; only drawn rows are copied and cast.
 
     Parameters
     ----------
     X : array, CSR matrix or tensor of shape (n, d)
     chosen : array of row numbers, or None for all rows
-    dtype : dtype of the rows handed out
+    dtype : dtype of the drawn rows
     """
 
     def __init__(self, X: Any, chosen: Array | None = None, dtype: Any = np.float32) -> None:
@@ -29,11 +30,10 @@ class ArraySource:
             raise ValueError(f"an ArraySource needs an array, a CSR matrix or a tensor of shape (n, d), not {kind}")
         if chosen is not None:
             chosen = np.asarray(chosen)
-            whole = chosen.ndim == 1 and chosen.dtype.kind in "iu"
-            if not whole or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < X.shape[0]):
+            are_integers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+            if not are_integers or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < X.shape[0]):
                 raise ValueError(
-                    f"chosen must be numbers of some of the {X.shape[0]} rows, counted from 0; np.flatnonzero(mask) "
-                    "makes them of a mask"
+                    f"chosen must hold row numbers from 0 to {X.shape[0] - 1}: for a mask, give np.flatnonzero(mask)"
                 )
         self.X = X
         self.chosen = chosen
@@ -52,7 +52,7 @@ class ArraySource:
         return int(self.X.shape[1])
 
     def take(self, positions: Any) -> Rows:
-        """The rows at those positions (an index array or a slice)."""
+        """The rows at these positions (an index array or a slice)."""
         if self.chosen is not None:
             positions = self.chosen[positions]
         if is_tensor(self.X) and not isinstance(positions, slice):

@@ -1,7 +1,8 @@
 """What a source of rows is."""
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from s3vm._utils.errors import RowsError
 from s3vm._utils.typing import Rows
@@ -10,20 +11,30 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate
 
-__all__ = [
-    "ENDLESS",
-    "ExhaustedError",
-    "RemoteSource",
-    "Source",
-    "is_source",
-]
+__all__ = ["ENDLESS", "Chunk", "ExhaustedError", "RemoteSource", "Source", "is_source"]
 
 ENDLESS = sys.maxsize
-"""The number of rows of a source that nobody has counted."""
+"""The number of rows of a source whose rows have not been counted."""
+
+_Part = TypeVar("_Part")
 
 
 class ExhaustedError(RowsError):
-    """A source that cannot begin again has no more rows."""
+    """A source that can be read only once has no more rows."""
+
+
+class Chunk(NamedTuple, Generic[_Part]):
+    """Rows that can be read without the others.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        None if only reading them tells.
+    read : function that returns an iterator over the rows, some at a time
+    """
+
+    n_rows: int | None
+    read: Callable[[], Iterator[_Part]]
 
 
 class Source(Protocol):
@@ -31,35 +42,35 @@ class Source(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """How many there are, or `ENDLESS`."""
+        """The number of rows, or `ENDLESS`."""
         ...
 
     @property
     def n_dims(self) -> int: ...
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
-        """For each step, `size` rows drawn at random; the batches one below the other.
+        """For each step, a batch of `size` random rows; all batches stacked.
 
-        Rows of an array are drawn with replacement. A stream gives every row once before it gives one again.
+        Rows of an array are drawn with replacement. A stream yields every row once before it repeats one.
         """
         ...
 
     def sample(self, seed: int, size: int) -> Rows:
-        """A fixed sample that stands for all rows: `size` of them, or every row if there are no more."""
+        """A fixed sample that represents all rows: `size` of them, or all if there are fewer."""
         ...
 
 
 @runtime_checkable
 class RemoteSource(Source, Protocol):
-    """A source whose rows stay where they are: the work goes to them, and sums over a batch come back."""
+    """A source whose rows stay where they are: the work is sent to them, and sums over a batch come back."""
 
     def pull(
-        self, puller: "BatchGradientWorker", seed: int, stream: Purpose, steps: range, size: int, point: "Iterate"
+        self, worker: "BatchGradientWorker", seed: int, stream: Purpose, steps: range, size: int, iterate: "Iterate"
     ) -> "BatchGradient":
-        """What `puller` makes of the batch that `batches` would give."""
+        """What `worker` computes from the batch that `batches` would give."""
         ...
 
 
-def is_source(thing: Any) -> bool:
-    """Whether this is a source of rows; it is not asked how many they are, which may take a while."""
-    return all(callable(getattr(type(thing), name, None)) for name in ("batches", "sample"))
+def is_source(candidate: Any) -> bool:
+    """Whether this is a source of rows. Its rows are not counted, which may take a while."""
+    return all(callable(getattr(type(candidate), name, None)) for name in ("batches", "sample"))

@@ -9,24 +9,27 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import philox
-from s3vm._utils.arrays import precision, stack
+from s3vm._utils.arrays import as_rows, stack
+from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
-from s3vm.sources import ArraySource
+from s3vm.sources.arrays import ArraySource
+from s3vm.sources.base import Chunk
+from s3vm.sources.mapped import with_names
 from s3vm.sources.reservoir import Reservoir
-from s3vm.sources.streams import BUFFER_BYTES, Chunk, StreamSource, named
+from s3vm.sources.streams import BUFFER_BYTES, StreamSource
 
 if TYPE_CHECKING:
     from s3vm.sources import readers
 
 __all__ = ["FileSource", "source_of"]
 
-_KEPT = 1 << 14  # rows of the sample that a survey keeps
+_SAMPLE = 1 << 14  # rows of the sample that a survey keeps
 
 
 class _Survey(NamedTuple):
-    """What one reading of all rows tells: unlabelled rows in each chunk, the labelled ones, and a sample."""
+    """What reading all rows once tells: the number of unlabelled rows per chunk, the labelled rows, and a sample."""
 
     counts: list[int]
     labelled: Rows
@@ -38,26 +41,26 @@ class _Survey(NamedTuple):
 class FileSource(StreamSource):
     """The rows of csv, parquet or svmlight files, and of folders of them, that need not fit into memory.
 
-    They are handed out shuffled: groups of rows of parquet files, or whole csv files, in an order that is drawn for
-    each pass, four of them read side by side, and rows mixed within a buffer. Rows that have a label are not handed out
-    but kept, so they must fit into memory.
+    They are shuffled: row groups of parquet files, or whole csv files, come in an order that is drawn for each pass,
+    four of them read side by side, and rows are mixed within a buffer. Batches have unlabelled rows only; labelled rows
+    are kept in memory.
 
-    Files that say neither how many rows they have (csv) nor which have labels are read once before the training: a
-    *survey*, which counts rows, finds the labelled ones and keeps a random sample.
+    Files that tell neither how many rows they have (csv) nor which of them have labels are read once before the
+    training: a *survey*, which counts rows, finds the labelled ones and keeps a random sample.
 
     Parameters
     ----------
     path : str, path or list of them
         Files, or folders with files in them and below.
     target : str or None, default None
-        The column of labels. Rows without a label are unlabelled. For svmlight files, which have a label in every row,
-        any name will do. None: no row has a label.
+        The column of labels; rows without a label are unlabelled. Svmlight files have a label in every row, and any
+        name will do. None: no row has a label.
     features, drop : names of columns to use, or not to use
         By default all but the target.
-    mark : labels that mean "no label", beside empty cells, missing values, nan and null
-        For example ``["-1"]``; by default the usual ones: NA, N/A, n/a, None, none and ?.
+    mark : labels that mean "no label", besides empty cells, missing values, nan and null
+        For example ``["-1"]``; by default NA, N/A, n/a, None, none and ?.
     encode : names of columns that are not numbers
-        Each becomes a feature of 0 and 1 for each of its values; see `s3vm.sources.readers.stream`.
+        Each of their values becomes a feature of 0 and 1; see `s3vm.sources.readers.stream`.
     dtype, buffer_bytes
         As in `StreamSource`.
     """
@@ -77,18 +80,18 @@ class FileSource(StreamSource):
         options = {
             "features": None if features is None else _list(features),
             "drop": _list(drop),
-            "mark": [_readers().label_key(one) for one in _list(mark)],
+            "mark": [_readers().label_key(label) for label in _list(mark)],
             "encode": _list(encode),
         }
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
         for name in ("target", "features", "drop", "encode"):
-            if not all(isinstance(one, str) for one in _list(self._settings[name])):
-                raise ValueError(f'{name}={self._settings[name]!r} is no name of a column: give text, such as "label"')
+            if not all(isinstance(column, str) for column in _list(self._settings[name])):
+                raise ValueError(f'{name}={self._settings[name]!r} is not a column name: give text, such as "label"')
         self._open()
         names = self._table.names
         if names is not None:
             n_dims = len(names)
-        elif (first := next(self._table.parts(), None)) is not None:
+        elif (first := next(self._table.unchecked(), None)) is not None:
             n_dims = first.rows.shape[1]
         else:
             raise _readers().TableError(f"{self._table.path} has no rows")
@@ -97,36 +100,36 @@ class FileSource(StreamSource):
         self._survey: _Survey | None = None
 
     def _open(self) -> None:
-        self._table: readers.Stream = _readers().stream(**self._settings, pieces=True)
+        self._table: readers.TableStream = _readers().stream(**self._settings, pieces=True)
 
     def labelled(self) -> tuple[Rows, Array]:
         """The rows that have a label, and the labels."""
         if self._settings["target"] is None:
-            raise ValueError('no column of labels was named: FileSource(..., target="label")')
-        found = self.survey()
-        if not len(found.labels):
+            raise ValueError('no column of labels was named: give FileSource(..., target="label")')
+        survey = self.survey()
+        if not len(survey.labels):
             raise ValueError(f"{self._table.path}: no row has a label in column {self._settings['target']!r}")
-        return found.labelled, found.labels
+        return survey.labelled, survey.labels
 
     def scaler(
         self, sample: int | None = None, seed: int = 0, progress: Callable[[int], None] | None = None
     ) -> StandardScaler:
-        """A scaler fitted to all rows in one pass, labelled or not, or to a sample of so many unlabelled ones."""
+        """A scaler fitted to all rows in one pass, labelled or not, or to a sample of this many unlabelled ones."""
         if sample is not None:
             return super().scaler(sample, seed)
         scaler = self.survey(progress, scale=True).scaler
         assert scaler is not None
-        return named(scaler, self.names)
+        return with_names(scaler, self.names)
 
     def survey(self, progress: Callable[[int], None] | None = None, scale: bool = False) -> _Survey:
-        """Reads all rows once, if that has not been done; `progress` is told how many have been read."""
+        """Reads all rows once, unless that has been done; `progress` is called with the number of rows read."""
         if self._survey is not None and (self._survey.scaler is not None or not scale):
             return self._survey
-        kept, found, labels, scaler = Reservoir(_KEPT), [], [], StandardScaler() if scale else None
+        sample, labelled, labels, scaler = Reservoir(_SAMPLE), [], [], StandardScaler() if scale else None
         counts, n_read = [], 0
         for chunk in self._table.chunks:
             counts.append(0)
-            for batch in chunk.parts():
+            for batch in chunk.read():
                 self._table.check(batch.rows, n_read + 1)
                 if scaler is not None and batch.rows.shape[0]:
                     scaler.with_mean = not hasattr(batch.rows, "indptr")
@@ -134,10 +137,10 @@ class FileSource(StreamSource):
                 known = _known(batch)
                 if known.any():
                     assert batch.labels is not None
-                    found.append(batch.rows[known])
+                    labelled.append(batch.rows[known])
                     labels.append(batch.labels[known])
                 rows = batch.rows[~known] if known.any() else batch.rows
-                kept.add(rows, n_read)
+                sample.add(rows, n_read)
                 counts[-1] += rows.shape[0]
                 n_read += batch.rows.shape[0]
                 if progress is not None:
@@ -146,27 +149,27 @@ class FileSource(StreamSource):
             raise _readers().TableError(f"{self._table.path} has no rows")
         nothing = np.empty((0, self._n_dims), self._dtype)
         if sum(counts):
-            self._table.warn_of_lost_digits(kept.rows())
+            self._table.warn_of_lost_digits(sample.rows())
         self._survey = _Survey(
             counts,
-            stack(found) if found else nothing,
+            stack(labelled) if labelled else nothing,
             np.array(_readers().labels.of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
-            kept.rows() if sum(counts) else nothing,
+            sample.rows() if sum(counts) else nothing,
             scaler,
         )
         return self._survey
 
     @property
     def needs_survey(self) -> bool:
-        """Whether all rows are read once before any is handed out."""
+        """Whether all rows are read once before the first batch."""
         return self._settings["target"] is not None or self._table.n_rows is None
 
     @property
     def has_all_labels(self) -> bool:
-        """Whether no row is left that has no label."""
+        """Whether every row has a label."""
         return self._settings["target"] is not None and sum(self.survey().counts) == 0
 
-    def _counted(self) -> list[Chunk]:
+    def _counted_chunks(self) -> list[Chunk[Rows]]:
         if not self._chunks:
             counts: list[Any] = [chunk.n_rows for chunk in self._table.chunks]
             if self.needs_survey:
@@ -179,11 +182,12 @@ class FileSource(StreamSource):
                 raise ValueError(f"{self._table.path}: every row has a label, so there are no unlabelled rows to read")
         return self._chunks
 
-    def _draw(self, seed: int, size: int) -> Rows:
-        if self.needs_survey and size <= _KEPT:
-            kept = self.survey().sample
-            return self._own(kept[np.argsort(philox.words(seed, Purpose.REFERENCE, 0, kept.shape[0], 1)[:, 0])[:size]])
-        return super()._draw(seed, size)
+    def _draw_sample(self, seed: int, size: int) -> Rows:
+        if self.needs_survey and size <= _SAMPLE:
+            sample = self.survey().sample
+            order = np.argsort(philox.words(seed, Purpose.REFERENCE, 0, sample.shape[0], 1)[:, 0])
+            return as_rows(sample[order[:size]], self._dtype)
+        return super()._draw_sample(seed, size)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_table": None, "_chunks": []}
@@ -193,23 +197,23 @@ class FileSource(StreamSource):
         self._open()
 
 
-def _list(things: Any) -> list[Any]:
-    """Things in a list; a text alone is one of them, not its letters."""
-    if things is None:
+def _list(items: Any) -> list[Any]:
+    """The items as a list; a text is one item, not its letters."""
+    if items is None:
         return []
-    return list(things) if isinstance(things, Iterable) and not isinstance(things, str) else [things]
+    return list(items) if isinstance(items, Iterable) and not isinstance(items, str) else [items]
 
 
 def _readers() -> Any:
-    """`s3vm.sources.readers`, which needs a library that not everybody has."""
+    """`s3vm.sources.readers`, which needs an optional library."""
     optional("pyarrow", "data")
     return optional("s3vm.sources.readers", "data")
 
 
-def _unlabelled(table: "readers.Stream", chunk: int, check: bool) -> Iterator[Rows]:
-    """The rows of a chunk that have no label; they are looked at if no survey has done so."""
+def _unlabelled(table: "readers.TableStream", chunk: int, check: bool) -> Iterator[Rows]:
+    """The rows of a chunk that have no label, checked unless a survey has done so."""
     first = 1
-    for batch in table.chunks[chunk].parts():
+    for batch in table.chunks[chunk].read():
         if check:
             table.check(batch.rows, first, f" of part {chunk + 1:,}")
         first += batch.rows.shape[0]
@@ -227,11 +231,11 @@ def _known(batch: "readers.Batch") -> Array:
 def source_of(path: Any, dtype: Any = np.float32) -> Any:
     """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
     if isinstance(path, str | os.PathLike):
-        kinds = _readers().formats
-        files = kinds.files_of(os.fspath(path))
-        kind = kinds.kind_of(files[0])
-        if len(files) == 1 and issubclass(kind, kinds.Npy | kinds.Npz):
-            for _ in _readers().stream(files[0], dtype=dtype):
-                pass  # looks at all rows once, as at those of an array
-            return ArraySource(kind(files[0]).arrays(None, None, dtype)[0], None, dtype)
+        formats = _readers().formats
+        names = formats.files_of(os.fspath(path))
+        file = formats.format_of(names[0])
+        if len(names) == 1 and issubclass(file, formats.NpyFile | formats.NpzFile):
+            for _ in _readers().stream(names[0], dtype=dtype):
+                pass  # checks all rows once, like those of an array
+            return ArraySource(file(names[0]).arrays(None, None, dtype)[0], None, dtype)
     return FileSource(path, dtype=dtype)

@@ -13,9 +13,9 @@ __all__ = ["Reservoir", "ReservoirSource"]
 
 
 class Reservoir:
-    """A random sample of the rows that pass, each of which is in it with the same chance.
+    """A random sample of a stream of rows, in which each of them is with the same probability.
 
-    A number is drawn for the place of every row, and the rows with the smallest numbers stay.
+    A number is drawn for the position of every row, and the rows with the smallest numbers stay.
     """
 
     def __init__(self, size: int) -> None:
@@ -24,7 +24,7 @@ class Reservoir:
         self._numbers: list[Array] = []
 
     def add(self, rows: Rows, first: int) -> None:
-        """Rows of which the first is number `first` of all; it may be any number that was not there before."""
+        """Adds rows; the first has number `first` in the stream, where each number may be used once."""
         block, at = divmod(first, 1 << 32)
         numbers = philox.words(at, Purpose.REFERENCE, block & 0xFFFFFFFF, 1, rows.shape[0])[0]
         small = np.flatnonzero(numbers < self._limit)
@@ -32,14 +32,15 @@ class Reservoir:
         self._numbers.append(numbers[small])
         self._waiting += len(small)
         if self._waiting > 2 * self._size:
-            self._sift()
+            self._prune()
 
     def rows(self) -> Rows:
         """The sample, in random order."""
-        self._sift()
+        self._prune()
         return self._parts[0]
 
-    def _sift(self) -> None:
+    def _prune(self) -> None:
+        """Drops all rows but those with the smallest numbers."""
         numbers = np.concatenate(self._numbers)
         chosen = np.argsort(numbers, kind="stable")[: self._size]
         self._parts, self._numbers = [stack(self._parts)[chosen]], [numbers[chosen]]
@@ -49,17 +50,17 @@ class Reservoir:
 
 
 class ReservoirSource:
-    """A source of the newest rows, and of a sample of all that have come.
+    """A source of the newest rows, and of a sample of all rows so far.
 
     Parameters
     ----------
     size : int
         Rows of the sample.
-    dtype : dtype of the rows
+    dtype : dtype of the rows of a batch
     """
 
     def __init__(self, size: int, dtype: Any = np.float32) -> None:
-        self._kept, self._dtype, self._new, self._n_rows = Reservoir(size), np.dtype(dtype), None, 0
+        self._reservoir, self._dtype, self._new, self._n_rows = Reservoir(size), np.dtype(dtype), None, 0
 
     @property
     def n_rows(self) -> int:
@@ -67,27 +68,27 @@ class ReservoirSource:
 
     @property
     def n_dims(self) -> int:
-        return int(self._kept.rows().shape[1])
+        return int(self._reservoir.rows().shape[1])
 
     @property
     def n_new(self) -> int:
         return 0 if self._new is None else int(self._new.shape[0])
 
     def add(self, rows: Any) -> None:
-        """Rows that have come now; those before are forgotten but for the sample."""
+        """Adds rows, which replace the newest ones; earlier rows remain only in the sample."""
         rows = as_rows(rows, self._dtype)
         self._new = None
         if rows.shape[0]:
-            self._kept.add(rows, self._n_rows)
+            self._reservoir.add(rows, self._n_rows)
             self._new, self._n_rows = rows, self._n_rows + rows.shape[0]
 
     def release(self) -> None:
-        """Forgets the newest rows."""
+        """Releases the newest rows."""
         self._new = None
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
-        rows = self._kept.rows() if self._new is None else self._new
+        rows = self._reservoir.rows() if self._new is None else self._new
         return rows[philox.indices(seed, stream, steps, size, rows.shape[0]).ravel()]
 
     def sample(self, seed: int, size: int) -> Rows:
-        return self._kept.rows()[:size]
+        return self._reservoir.rows()[:size]

@@ -11,7 +11,7 @@ from s3vm._utils.typing import Array
 
 __all__ = ["USUAL_MARKS", "label_key", "labels_of", "of_one_kind"]
 
-USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # no labels, unless others are said to be none
+USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # these mean "no label" unless marks are given
 _NO_LABEL = frozenset({"", "nan", "NaN", "null", "NULL"})
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
 
@@ -32,7 +32,7 @@ def _label(value: Any, marks: frozenset[str]) -> Any:
 
 
 def of_one_kind(labels: Array) -> Array:
-    """Labels that are numbers as such, whole ones as integers, if all of them are; else as text."""
+    """Labels as numbers if all of them are, integers where possible; else as text."""
     different = {value for value in labels if value is not None}
     numbers = {value: _number(value) for value in different}
     if any(number is None for number in numbers.values()):
@@ -51,7 +51,7 @@ def label_key(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """The number that a label is, a whole one as an integer; None for a name, such as "007"."""
+    """The label as a number, an integer if possible; None for a name, such as "007"."""
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return None

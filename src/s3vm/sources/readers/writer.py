@@ -14,8 +14,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from s3vm._utils.atomic import replacing
+from s3vm.sources.readers.base import is_utf8
 from s3vm.sources.readers.errors import TableError
-from s3vm.sources.readers.formats import is_text
 
 __all__ = ["Writer"]
 
@@ -23,7 +23,7 @@ __all__ = ["Writer"]
 class Writer:
     """Writes columns to a csv or parquet file, some rows at a time.
 
-    The file is there when all rows are, and not before: if something fails, one of that name stays as it was.
+    The file appears once it is complete: if something fails, an existing file stays as it is.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class Writer:
         self._is_csv = name == "-" or name.endswith((".csv", ".csv.gz"))
         if not self._is_csv and not name.endswith((".parquet", ".pq")):
             raise TableError(f"{path} cannot be written: its name must end in .csv, .csv.gz or .parquet")
-        if not is_text(os.fsencode(self._path)):  # Arrow takes no other names
-            raise TableError(f"{self._path!r} cannot be written: the name is not UTF-8. Give another")
+        if not is_utf8(os.fsencode(self._path)):  # Arrow takes no other names
+            raise TableError(f"{self._path!r} cannot be written: the file name is not UTF-8")
         if name != "-" and not Path(self._path).resolve().parent.is_dir():
             raise TableError(f"{path} cannot be written: there is no such folder")
         self._sink: Any = None
         self._parquet: pq.ParquetWriter | None = None
-        self._begun = False
+        self._has_header = False
 
     def __enter__(self) -> Self:
         self._open_files = ExitStack()
@@ -75,11 +75,11 @@ class Writer:
                 raise self._failed(problem) from None
 
     def _failed(self, problem: Exception) -> TableError:
-        what = f"{self._path} could not be written, and a file that was there is as it was"
+        what = f"{self._path} could not be written; any existing file is unchanged"
         return TableError(f"{'standard output could not be written' if self._path == '-' else what}: {problem}")
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Appends rows: an array for each column, of the same names and types every time."""
+        """Appends rows: an array per column, with the same names and types in every call."""
         try:
             self._append(columns)
         except BrokenPipeError:
@@ -94,14 +94,14 @@ class Writer:
                 self._parquet = self._open_files.enter_context(pq.ParquetWriter(self._sink, table.schema))
             self._parquet.write_table(table)
             return
-        if not self._begun:
+        if not self._has_header:
             line = io.StringIO()
             csv.writer(line, lineterminator="\n").writerow(table.column_names)
             self._put(line.getvalue().encode())
-            self._begun = True
+            self._has_header = True
         try:
             text = _rendered(table, "none")
-        except pa.ArrowInvalid:  # something in there needs quotes
+        except pa.ArrowInvalid:  # some text needs quotes
             text = _rendered(table, "needed")
         self._put(text)
 
@@ -115,6 +115,7 @@ class Writer:
 
 
 def _rendered(table: pa.Table, quotes: str) -> pa.Buffer:
+    """The rows as csv."""
     into = pa.BufferOutputStream()
     options = pa_csv.WriteOptions(include_header=False, quoting_style=quotes)
     pa_csv.write_csv(table, into, options)

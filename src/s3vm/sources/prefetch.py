@@ -1,0 +1,122 @@
+"""Reading ahead: the next window of a stream is made in a background thread while the current one is in use."""
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from s3vm._utils.arrays import stack
+from s3vm._utils.typing import Rows
+from s3vm.sources.base import ExhaustedError
+
+__all__ = ["Cursor", "Reader", "ReaderPerProcess"]
+
+_WAIT = 0.1  # seconds between two looks at whether the items are still wanted
+
+_CREATION = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_CREATION.acquire, after_in_parent=_CREATION.release, after_in_child=_CREATION.release)
+
+
+class Reader:
+    """What one process reads of a stream, one thread at a time."""
+
+    def __init__(self) -> None:
+        self.process, self.lock = os.getpid(), threading.RLock()
+        self.cursor: Cursor | None = None
+
+
+class ReaderPerProcess:
+    """A reader for each process: a fork has neither the thread that reads ahead nor the thread that held the lock."""
+
+    def __init__(self) -> None:
+        self._reader: Reader | None = None
+
+    def get(self) -> Reader:
+        reader = self._reader
+        if reader is None or reader.process != os.getpid():
+            with _CREATION:
+                reader = self._reader
+                if reader is None or reader.process != os.getpid():
+                    reader = self._reader = Reader()
+        return reader
+
+
+class Cursor:
+    """A place in a stream: the windows around it, and a thread that makes the next one."""
+
+    def __init__(self, key: tuple[int, int], start: int, windows: Iterator[tuple[int, Rows]]) -> None:
+        self._key, self._first, self._last = key, start, start
+        self._windows = _Prefetched(windows)
+        self._held: list[tuple[int, Rows]] = []
+
+    def is_near(self, key: tuple[int, int], start: int) -> bool:
+        """Whether the row at position `start` is in memory, or is the next one."""
+        return key == self._key and self._first <= start <= self._last
+
+    def take(self, start: int, count: int, at_most: bool = False) -> Rows:
+        """Rows from `start` on. Earlier ones are released unless they are in the same window."""
+        while not self._held or self._last < start + count:
+            window = next(self._windows, None)
+            if window is None:
+                if at_most and self._held:
+                    break
+                raise ExhaustedError("the stream has no more rows")
+            self._held.append(window)
+            self._last = window[0] + window[1].shape[0]
+        while len(self._held) > 1 and self._held[1][0] <= start:
+            self._held.pop(0)
+        self._first = self._held[0][0]
+        cut = [rows[max(0, start - first) : max(0, start + count - first)] for first, rows in self._held]
+        cut = [rows for rows in cut if rows.shape[0]]
+        return cut[0] if len(cut) == 1 else stack(cut)
+
+
+class _Prefetched:
+    """The items of an iterator, each made in a background thread while the one before is in use."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(1)
+        stop = threading.Event()
+        thread = threading.Thread(target=_work, args=(items, self._ready, stop), name="s3vm reader", daemon=True)
+        weakref.finalize(self, _end, stop, thread)  # also when the interpreter ends
+        self._last: tuple[str, Any] | None = None
+        thread.start()
+
+    def __next__(self) -> Any:
+        kind, item = self._last or self._ready.get()
+        if kind == "item":
+            return item
+        self._last = kind, item
+        if kind == "error":
+            raise item
+        raise StopIteration
+
+
+def _work(items: Iterator[Any], ready: "queue.Queue[tuple[str, Any]]", stop: threading.Event) -> None:
+    """The background thread. It knows nothing of the source, which may be released while it reads."""
+
+    def put(kind: str, item: Any) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put((kind, item), timeout=_WAIT)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    try:
+        for item in items:
+            if not put("item", item):
+                return
+        put("end", None)
+    except BaseException as problem:  # whatever it is, it is raised where the rows are waited for
+        put("error", problem)
+
+
+def _end(stop: threading.Event, thread: threading.Thread) -> None:
+    stop.set()
+    if thread is not threading.current_thread():
+        thread.join(timeout=5)
