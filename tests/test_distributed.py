@@ -137,11 +137,11 @@ def test_the_width(client, rows, monkeypatch):
 def test_partitions_stay_unless_a_worker_has_too_many():
     a, b, c = ("a",), ("b",), ("c",)
     two = {"a": 1, "b": 1}
-    assert cluster.shared_out([5, 5, 5, 5], [a, b, b, a], two) == {"a": [0, 3], "b": [1, 2]}
-    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, b], two) == {"a": [0, 1], "b": [2, 3]}
-    assert cluster.shared_out([5, 5, 5, 5], [a, a, a, a], {"a": 3, "b": 1}) == {"a": [0, 1, 2], "b": [3]}
-    assert cluster.shared_out([9], [b], two) == {"b": [0]}
-    assert cluster.shared_out([5, 5], [("b", "a"), c], two) == {"a": [0], "b": [1]}
+    assert cluster.assign_partitions([5, 5, 5, 5], [a, b, b, a], two) == {"a": [0, 3], "b": [1, 2]}
+    assert cluster.assign_partitions([5, 5, 5, 5], [a, a, a, b], two) == {"a": [0, 1], "b": [2, 3]}
+    assert cluster.assign_partitions([5, 5, 5, 5], [a, a, a, a], {"a": 3, "b": 1}) == {"a": [0, 1, 2], "b": [3]}
+    assert cluster.assign_partitions([9], [b], two) == {"b": [0]}
+    assert cluster.assign_partitions([5, 5], [("b", "a"), c], two) == {"a": [0], "b": [1]}
 
 
 def test_few_rows_are_trained_on_their_own_kernel_functions(client, rows):
@@ -204,7 +204,7 @@ def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out,
     monkeypatch.setattr(cluster, "_reaches_workers", lambda client: reaches)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGKILL)
-    with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others go on"):
+    with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others continue"):
         clf = DaskS3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
     assert time.monotonic() - ending.at < 30
     assert_same_model(alone, clf)
@@ -214,7 +214,7 @@ def test_rows_that_cannot_be_made_again_end_the_fit(both, rows):
     sent = both.scatter([rows[0][start : start + SIZE] for start in range(0, N, SIZE)])
     blocks = [da.from_delayed(dask.delayed(block), (SIZE, 4), np.float32) for block in sent]
     ending = Ending(both, signal.SIGKILL)
-    expected = r"worker tcp://\S+ was lost in iteration 6: rows went with a worker .* call fit again"
+    expected = r"worker tcp://\S+ was lost in iteration 6: a worker was lost with rows .* call fit again"
     with pytest.warns(UserWarning, match="was lost"), pytest.raises(WorkerLostError, match=expected):
         DaskS3VMClassifier(**PLAIN, verbose=ending).fit(da.concatenate(blocks), da.from_array(rows[1], chunks=SIZE))
     assert time.monotonic() - ending.at < 30
@@ -224,7 +224,7 @@ def test_a_silent_worker_ends_the_fit(both, rows):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGSTOP)
     try:
-        with pytest.raises(WorkerLostError, match=r"worker tcp://\S+ has not been heard of for 3 seconds: end it, or"):
+        with pytest.raises(WorkerLostError, match=r"worker tcp://\S+ has been silent for 3 seconds: end it, or"):
             DaskS3VMClassifier(**PLAIN, verbose=ending, patience=3).fit(X, y)
         assert time.monotonic() - ending.at < 30
     finally:
@@ -248,30 +248,30 @@ class Scheduler:
 
 
 def test_who_is_there(monkeypatch):
-    monkeypatch.setattr(cluster, "_LOOK", -1.0)  # ask each time
+    monkeypatch.setattr(cluster, "_HEARTBEAT", -1.0)  # ask each time
     steady, silent = (cluster._Watch(Scheduler(**{"one": times}), 0.05) for times in (range(100), [0]))
     for _ in range(4):
-        steady.look(["one"])
+        steady.check(["one"])
         time.sleep(0.02)
-    silent.look(["one"])
+    silent.check(["one"])
     time.sleep(0.06)
-    with pytest.raises(WorkerLostError, match=r"worker one has not been heard of for 0\.05 seconds"):
-        silent.look(["one"])
-    with pytest.raises(cluster._GoneError, match="two"):
-        steady.look(["one", "two"])
-    steady.look_for_any()
+    with pytest.raises(WorkerLostError, match=r"worker one has been silent for 0\.05 seconds"):
+        silent.check(["one"])
+    with pytest.raises(cluster._WorkerGoneError, match="two"):
+        steady.check(["one", "two"])
+    steady.check_any()
     nobody = cluster._Watch(Scheduler(), 0.05)
-    nobody.look_for_any()
+    nobody.check_any()
     time.sleep(0.06)
     with pytest.raises(WorkerLostError, match="the cluster has no workers: start some"):
-        nobody.look_for_any()
-    with pytest.raises(cluster._GoneError):
-        cluster.shared_out([3], [()], {})
+        nobody.check_any()
+    with pytest.raises(cluster._WorkerGoneError):
+        cluster.assign_partitions([3], [()], {})
     closed = Scheduler(one=[0])
     closed.status = "closed"
     with pytest.raises(WorkerLostError, match="the Dask client is closed: make a new one"):
-        cluster._Watch(closed, 1.0).look_for_any()
-    with pytest.raises(WorkerLostError, match=r"rows went with a worker that Dask cannot make again \(cancelled\)"):
+        cluster._Watch(closed, 1.0).check_any()
+    with pytest.raises(WorkerLostError, match=r"a worker was lost with rows that Dask cannot recompute \(cancelled\)"):
         cluster.finished(Scheduler(one=[0]), [SimpleNamespace(status="cancelled")], 1.0)
     assert not cluster._reaches_workers(Scheduler(**{"tcp://127.0.0.1:1": [0]})), "a port where nobody listens"
 
@@ -321,12 +321,12 @@ def test_what_a_worker_does(rows):
 @pytest.mark.parametrize(
     ("problem", "status", "kind", "words"),
     [
-        (OSError("broken"), "finished", WorkerLostError, "broken: call fit again once the cluster is well"),
+        (OSError("broken"), "finished", WorkerLostError, "broken: call fit again once the cluster works"),
         (RuntimeError("ours"), "finished", RuntimeError, "^ours$"),
         (OSError("broken"), "lost", WorkerLostError, "worker one was lost in iteration 8, the last of 3"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:worker one was lost in iteration 8; the others go on")
+@pytest.mark.filterwarnings("ignore:worker one was lost in iteration 8; the others continue")
 def test_a_call_that_fails(monkeypatch, problem, status, kind, words):
     """Its worker is well; or lost, and so are those that come in its place."""
 

@@ -87,7 +87,7 @@ def test_csv_without_a_header(csv):
         np.testing.assert_array_equal(table.rows, np.array([[0.5, 2], [-1e3, 4]], np.float32))
         assert table.labels.tolist() == [1, 0]
     assert read(csv("y,a,b\n" + text), "y", header=None).names == ["a", "b"]
-    with pytest.raises(TableError, match="data.csv, line 2: 1 values, but the first line has 2 columns"):
+    with pytest.raises(TableError, match=r"data.csv, line 2: 1 values, but the first line has 2 columns"):
         read(csv("1,2\n3\n"), header=False)
     with pytest.raises(TableError, match=r"in column 'f1' \('x' in line 2\)"):
         read(csv("1,2\n3,x\n"), header=False)

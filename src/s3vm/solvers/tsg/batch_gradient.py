@@ -63,6 +63,10 @@ class BatchGradient(NamedTuple):
     def plus(self, other: "BatchGradient") -> "BatchGradient":
         return BatchGradient(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def moved(self, move: Callable[[Any], Any]) -> "BatchGradient":
+        """This with its arrays elsewhere."""
+        return BatchGradient(*map(move, self))
+
 
 def pulled(
     loss: UnlabelledLoss, point: Iterate, r: Array, to_labelled: Array, to_mean: Array
