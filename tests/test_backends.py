@@ -6,7 +6,8 @@ from joblib import parallel_config
 from scipy import sparse
 
 from s3vm import philox
-from s3vm.backends import backend, cpu
+from s3vm.backends import backend
+from s3vm.backends.cpu import backend as cpu
 from s3vm.backends.cpu import draws
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.philox import Purpose

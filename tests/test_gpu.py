@@ -21,7 +21,7 @@ from toy import last, make_problem
 torch = pytest.importorskip("torch", reason="torch is not installed: the GPU backend is not tested")
 from s3vm.backends.gpu import Gpu  # noqa: E402
 from s3vm.backends.gpu.graphs import Scan  # noqa: E402
-from s3vm.backends.host import scanned  # noqa: E402
+from s3vm.backends.numpy_base import scan_steps  # noqa: E402
 
 CUDA = torch.cuda.is_available()
 FLOAT32 = np.dtype(np.float32)
@@ -244,7 +244,7 @@ def test_recorded_steps_are_the_steps():
     for _ in range(4):
         x, factors = (torch.as_tensor(rng.normal(size=n), device="cuda") for n in (6, 5))
         found = list(scan({"x": x, "y": None}, (factors, "constant"), 5))
-        expected = list(scanned(step, {"x": x, "y": None}, (factors, "constant"), 5))
+        expected = list(scan_steps(step, {"x": x, "y": None}, (factors, "constant"), 5))
         for one, other in zip(found, expected, strict=True):
             assert torch.equal(one["x"], other["x"])
             assert torch.equal(one["y"][0], other["y"][0])
@@ -268,8 +268,8 @@ def test_too_little_memory_is_said_before(monkeypatch):
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_what_is_kept_stays_within_its_bounds(monkeypatch, share):
     """In segments, of which none is ever copied; what does not fit is drawn again."""
-    monkeypatch.setattr("s3vm.backends.gpu._SEGMENT_BYTES", 3_000)
-    monkeypatch.setattr("s3vm.backends.gpu._AHEAD", 2)
+    monkeypatch.setattr("s3vm.backends.gpu.frequencies._SEGMENT_BYTES", 3_000)
+    monkeypatch.setattr("s3vm.backends.gpu.frequencies._AHEAD", 2)
     rng = np.random.default_rng(0)
     X, alpha = rng.normal(size=(9, 3)).astype(np.float32), rng.normal(size=(100, 16, 2))
     cache_bytes = int(share * 100 * 8 * 4 * (3 + 1))

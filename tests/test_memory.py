@@ -8,7 +8,7 @@ from scipy import sparse
 
 from s3vm import S3VMClassifier
 from s3vm._utils import machine as _machine
-from s3vm.backends import backend, host
+from s3vm.backends import backend, numpy_base
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS
 from s3vm.sources import ArraySource
@@ -56,7 +56,7 @@ def test_advice_where_the_memory_is_that_of_a_device(monkeypatch, more, advice):
 
 
 def test_the_estimator_asks_first(monkeypatch):
-    monkeypatch.setattr(host, "machine_memory", lambda: 1000)
+    monkeypatch.setattr(numpy_base, "machine_memory", lambda: 1000)
     X, some = np.random.default_rng(0).normal(size=(50, 2)), np.array([0, 1] * 5 + [-1] * 40)
     with pytest.raises(MemoryError, match=r"CCCP needs about .* and there are .*: use fewer rows"):
         S3VMClassifier("cccp").fit(X, some)

@@ -1,11 +1,11 @@
-"""The readable backend: every verb as its formula, in NumPy. What the other backends are tested against."""
+"""The readable backend, against which the others are tested: every method as its formula, in NumPy."""
 
 from typing import Any
 
 import numpy as np
 
 from s3vm._utils.typing import Array, Rows
-from s3vm.backends.host import FeaturesOnHost, OnHost
+from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
 from s3vm.kernels import Kernel
 
 __all__ = ["Reference"]
@@ -14,8 +14,8 @@ __all__ = ["Reference"]
 _CHUNK = 4096
 
 
-class Reference(OnHost):
-    """NumPy, one thread of Python."""
+class Reference(NumpyBackend):
+    """NumPy in one thread."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.n_threads, self.cache_bytes = dtype, 1, 0
@@ -24,7 +24,7 @@ class Reference(OnHost):
         return _ReferenceFeatures(kernel, seed, n_features, n_dims, self.dtype)
 
 
-class _ReferenceFeatures(FeaturesOnHost):
+class _ReferenceFeatures(NumpyFeatures):
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, dtype: np.dtype[Any]) -> None:
         self.n_features = kernel.whole(n_features)
         self._kernel, self._seed, self._n_dims, self._dtype = kernel, seed, n_dims, dtype

@@ -364,8 +364,8 @@ def finished(client: Any, futures: Sequence[Any], patience: float, gather: bool 
             future.result()  # raises what happened
         if future.status != "finished":
             raise WorkerLostError(
-                f"a worker was lost with rows that Dask cannot recompute ({future.status}), since they were sent to it: "
-                "read them on the workers (dask.dataframe.read_parquet, ...), or send them again, and call fit again"
+                f"a worker was lost with rows that Dask cannot recompute ({future.status}), since they were sent to "
+                "it: read them on the workers (dask.dataframe.read_parquet, ...) or send them again, and call fit again"
             )
     return client.gather(list(futures)) if gather else []
 

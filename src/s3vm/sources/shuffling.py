@@ -79,6 +79,7 @@ def total_rows(chunks: Sequence[Chunk[Rows]]) -> int:
 
 
 def check_count(expected: int, n_rows: int) -> None:
+    """Raises a ValueError unless as many rows were read as expected."""
     if n_rows != expected:
         raise ValueError(
             f"{expected:,} rows were expected, but there are {n_rows:,}: the files have changed, or n_rows is wrong"

@@ -1,7 +1,7 @@
 """The random numbers of `s3vm.philox`, in loops that the compiler vectorises.
 
-The integers are the same. What is real is computed to the last digits of float64, by polynomials, so that both agree to
-rounding. This module offers what a kernel's law asks of `s3vm.philox`, by the same names.
+The integers are the same; reals are computed by polynomials, and agree to the rounding of float64. This module has the
+functions of `s3vm.philox` that kernels draw frequencies with.
 """
 
 from math import factorial, pi

@@ -1,7 +1,7 @@
-"""Many small steps as one: recorded in a CUDA graph, and done again with other arrays of the same shapes.
+"""Many small steps as one: recorded in a CUDA graph, and repeated with other arrays of the same shapes.
 
-A step of a solver is dozens of operations on small tensors, each of which takes the host longer to ask for than the
-device to do. A graph asks for all of them at once.
+A step of a solver is dozens of operations on small tensors, each of which takes the host longer to launch than the
+device to run. A graph launches all of them at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from s3vm.backends.host import scanned
+from s3vm.backends.numpy_base import scan_steps
 
 __all__ = ["Scan"]
 
@@ -24,8 +24,7 @@ class _Recorded(NamedTuple):
 class Scan:
     """``carry = step(i, carry, given)`` for each i below n, as in `Backend.scan`.
 
-    Shapes that come for the first time are done step by step, which also compiles what has to be; the second time they
-    are recorded.
+    New shapes run step by step, which also compiles their kernels; the second time they are recorded.
     """
 
     def __init__(self, step: Callable[[int, Any, Any], Any]) -> None:
@@ -34,11 +33,11 @@ class Scan:
 
     def __call__(self, carry: Any, given: Any, n: int) -> Iterator[Any]:
         tensors: list[torch.Tensor] = []
-        pattern = _taken_apart((carry, given), tensors)
+        pattern = _without_tensors((carry, given), tensors)
         shapes = (n, *(tuple(tensor.shape) for tensor in tensors))
         if shapes not in self._known:
             self._known[shapes] = None
-            return iter(list(scanned(self._step, carry, given, n)))
+            return iter(list(scan_steps(self._step, carry, given, n)))
         recorded = self._known[shapes]
         if recorded is None:
             recorded = self._known[shapes] = self._record(tensors, pattern, n)
@@ -53,40 +52,40 @@ class Scan:
         made: list[torch.Tensor] = []
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
-            carry, rest = _put_together(pattern, iter(given))
-            carries = list(scanned(self._step, carry, rest, n))
-            shape_of = _taken_apart(carries, made)
+            carry, rest = _with_tensors(pattern, iter(given))
+            carries = list(scan_steps(self._step, carry, rest, n))
+            shape_of = _without_tensors(carries, made)
             flat = torch.cat([tensor.reshape(-1) for tensor in made])
         return _Recorded(graph, given, flat, (shape_of, [tensor.shape for tensor in made]))
 
     def _results(self, recorded: _Recorded) -> Iterator[Any]:
-        """The carries in memory of their own: the next replay writes over the graph's."""
+        """Copies of the carries, since the next replay overwrites those of the graph."""
         pattern, shapes = recorded.pattern
         parts = recorded.made.clone().split([shape.numel() for shape in shapes])
         tensors = iter([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
-        return iter(_put_together(pattern, tensors))
+        return iter(_with_tensors(pattern, tensors))
 
 
-def _taken_apart(x: Any, tensors: list[torch.Tensor]) -> Any:
+def _without_tensors(x: Any, tensors: list[torch.Tensor]) -> Any:
     """x with its tensors, which are appended to `tensors`, replaced by a mark; tuples, lists and dicts are entered."""
     if isinstance(x, torch.Tensor):
         tensors.append(x)
         return torch.Tensor
     if isinstance(x, dict):
-        return {name: _taken_apart(value, tensors) for name, value in x.items()}
+        return {name: _without_tensors(value, tensors) for name, value in x.items()}
     if isinstance(x, list | tuple):
-        parts = [_taken_apart(value, tensors) for value in x]
+        parts = [_without_tensors(value, tensors) for value in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
     return x
 
 
-def _put_together(x: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """The reverse."""
+def _with_tensors(x: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The reverse of `_without_tensors`."""
     if x is torch.Tensor:
         return next(tensors)
     if isinstance(x, dict):
-        return {name: _put_together(value, tensors) for name, value in x.items()}
+        return {name: _with_tensors(value, tensors) for name, value in x.items()}
     if isinstance(x, list | tuple):
-        parts = [_put_together(value, tensors) for value in x]
+        parts = [_with_tensors(value, tensors) for value in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
     return x

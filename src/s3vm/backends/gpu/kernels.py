@@ -1,4 +1,4 @@
-"""The Triton kernels: random numbers, and products with features that never reach memory.
+"""The Triton kernels for products with features, which never reach memory.
 
 Frequencies are in turns, so a phase is reduced to half a turn by one rounding, where the hardware's sine and cosine are
 good to 1e-7. A row of float32 numbers, scaled by a power of two, is the sum of two rows of float16, `split` once and
@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["Halves", "adjoint", "decision", "normals", "split", "words"]
+__all__ = ["SLACK", "Halves", "adjoint", "decision", "short_bytes", "split"]
 
 SLACK = 256  # rows of zeros below every operand, so that whole tiles can be read
 _MOST_COLUMNS = 64  # at once: with more, a tile of sums does not fit into the shared memory of smaller devices
@@ -24,9 +24,9 @@ _FAST = not _INTERPRETED and torch.version.hip is None  # NVIDIA's own instructi
 
 
 class Halves(NamedTuple):
-    """A matrix as ``(high + low) * scale[:, None]``, filled up with zeros to whole tiles; `n` of its rows count.
+    """A matrix as ``(high + low) * scale[:, None]``, padded with zeros to whole tiles; `n` of its rows count.
 
-    `low` is None where `high` is enough.
+    `low` is None if `high` is enough.
     """
 
     high: torch.Tensor
@@ -49,51 +49,9 @@ class Halves(NamedTuple):
         return self.n, self.high.shape[1]
 
 
-@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
-def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
-    """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn."""
-    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
-    inside = t < n
-    tl.store(out + 4 * t + 0, w0.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 1, w1.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 2, w2.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 3, w3.to(tl.int64) & 0xFFFFFFFF, inside)
-
-
-@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
-def _normals(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
-    """The same words, two by two, as normal numbers."""
-    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
-    inside = t < n
-    a, b = _box_muller(w0, w1)
-    tl.store(out + 4 * t + 0, a, inside)
-    tl.store(out + 4 * t + 1, b, inside)
-    a, b = _box_muller(w2, w3)
-    tl.store(out + 4 * t + 2, a, inside)
-    tl.store(out + 4 * t + 3, b, inside)
-
-
-@triton.jit
-def _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
-    group = (t % n_groups).to(tl.uint32)
-    row = ((t // n_groups) % n_rows).to(tl.uint32)
-    block = (t // n_groups // n_rows + first_block).to(tl.uint32)
-    c3 = tl.zeros([BLOCK], tl.uint32) + stream.to(tl.uint32)
-    return tl.philox(seed, group, row, block, c3)
-
-
-@triton.jit
-def _box_muller(u, v):
-    radius = tl.sqrt(-2.0 * tl.log(((u.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10))
-    angle = 6.283185307179586 * ((v.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10
-    return radius * tl.cos(angle), radius * tl.sin(angle)
-
-
 @triton.jit(do_not_specialize=["n", "d", "n_rows", "width"])
 def _split(A, high, low, scale, n, d, n_rows, width, N: tl.constexpr, D: tl.constexpr, LOW: tl.constexpr):
-    """Rows of A over a power of two as the nearest float16, and what is left, filled up with zeros."""
+    """Rows of A over a power of two as the nearest float16, and the rest, padded with zeros."""
     i = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     largest = tl.zeros([N], tl.float32)
     for start in range(0, width, D):
@@ -117,7 +75,7 @@ def _split(A, high, low, scale, n, d, n_rows, width, N: tl.constexpr, D: tl.cons
 
 @triton.jit
 def _reduced(p, FAST: tl.constexpr):
-    """Turns less the nearest whole number, in radians."""
+    """Turns minus the nearest integer, in radians."""
     if FAST:
         # Rounding by adding and taking away 1.5 * 2^23 is twice as fast as the instruction that rounds.
         asm: tl.constexpr = (
@@ -284,25 +242,6 @@ def _adjoint(
         tl.store(to[:, None] + tl.arange(0, K)[None, :], cosines, inside)
         if PAIRS:
             tl.store(to[:, None] + step + tl.arange(0, K)[None, :], sines, inside)
-
-
-def words(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
-    """The 32-bit words of `s3vm.philox` for some blocks, one below the other, as whole numbers of 64 bits."""
-    return _drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns, device)
-
-
-def normals(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
-    """The normal numbers of `s3vm.philox` for some blocks, one below the other."""
-    return _drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns, device)
-
-
-def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):
-    n_groups = -(-n_columns // 4)
-    n = len(blocks) * n_rows * n_groups
-    out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=device)
-    signed = seed - (1 << 64) if seed >= 1 << 63 else seed
-    kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, stream, signed, BLOCK=512)
-    return out[:, :n_columns]
 
 
 def tile_width(d: int) -> int:

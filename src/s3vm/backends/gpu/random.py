@@ -1,7 +1,7 @@
 """The random numbers of `s3vm.philox` on a device, for several blocks at once.
 
-It offers what a kernel's law asks of `s3vm.philox`, by the same names; a block may be a range of blocks, whose rows
-come one below the other. Integers are the same, reals agree to the rounding of float64.
+It has the functions of `s3vm.philox` that kernels draw frequencies with; a block may be a range of blocks, whose rows
+are stacked. Integers are the same, reals agree to the rounding of float64.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Random:
 
     def normals(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         if self.has_triton:
-            from s3vm.backends.gpu import kernels
+            from s3vm.backends.gpu import random_kernels
 
-            return kernels.normals(seed, int(stream), blocks, n_rows, n_columns, self.device)
+            return random_kernels.normals(seed, int(stream), blocks, n_rows, n_columns, self.device)
         u = self.uniforms(seed, stream, blocks, n_rows, n_columns + n_columns % 2)
         radius, angle = torch.sqrt(-2.0 * torch.log(u[:, 0::2])), 2.0 * torch.pi * u[:, 1::2]
         pair = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
@@ -47,9 +47,9 @@ class Random:
 
     def _words(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         if self.has_triton:
-            from s3vm.backends.gpu import kernels
+            from s3vm.backends.gpu import random_kernels
 
-            return kernels.words(seed, int(stream), blocks, n_rows, n_columns, self.device)
+            return random_kernels.words(seed, int(stream), blocks, n_rows, n_columns, self.device)
         device = torch.device("cpu") if self.device.type == "mps" else self.device
         return _words(seed, int(stream), blocks, n_rows, n_columns, device)
 

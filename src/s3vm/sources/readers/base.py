@@ -4,9 +4,13 @@ The libraries that parse files raise whatever they like for a file that is damag
 arithmetic, of Python's own parser. Each format turns all of them into a TableError.
 """
 
+import bz2
+import gzip
+import lzma
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +18,19 @@ import pyarrow as pa
 from s3vm._utils.typing import Array, Rows
 from s3vm.sources.readers.errors import TableError, listed, shortened
 
-__all__ = ["MatrixFile", "TabularFile", "cast_numbers", "check_unique", "is_utf8", "quoted_value"]
+__all__ = [
+    "MatrixFile",
+    "TabularFile",
+    "cast_numbers",
+    "check_unique",
+    "is_compressed",
+    "is_utf8",
+    "open_decompressed",
+    "quoted_value",
+]
+
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_ONLY_CSV = (".zst", ".lz4")  # pyarrow reads these, but only for csv
 
 
 class TabularFile(ABC):
@@ -78,6 +94,16 @@ class MatrixFile(ABC):
         if n_features is not None and X.shape[1] != n_features:
             raise TableError(f"{self.path} has {X.shape[1]} columns, expected {n_features}")
         return X
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the name ends like that of a compressed file."""
+    return Path(path).suffix.lower() in (*_OPENERS, *_ONLY_CSV)
+
+
+def open_decompressed(path: str) -> Any:
+    """The bytes of a file, decompressed if it is compressed."""
+    return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 
 def check_unique(path: str, names: Sequence[str]) -> None:

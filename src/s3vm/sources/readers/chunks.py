@@ -61,6 +61,7 @@ def tabular_chunks(files: Sequence[TabularFile], columns: Columns, names: list[s
 
 
 def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, size: int) -> Iterator[Batch]:
+    """The rows of a file that is read at once, or mapped, in batches of `size`."""
     X, y = file.arrays(columns.target, n_features, columns.dtype)
     labels = None if y is None else labels_of(y, columns.marks)
     for start in range(0, X.shape[0], size):
@@ -69,11 +70,13 @@ def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, siz
 
 
 def _read_piece(file: SvmlightFile, piece: Piece, columns: Columns) -> Iterator[Batch]:
+    """The rows of a piece of an svmlight file, in one batch."""
     X, y = file.read_piece(piece, columns.dtype)
     yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
 
 
 def _read_group(file: TabularFile, plan: FeaturePlan, columns: Columns, group: int) -> Iterator[Batch]:
+    """The rows of a group of a file whose columns have names."""
     encoded = dict.fromkeys(column for column, _ in plan.indicators.values())
     others = dict.fromkeys([*encoded, *columns.targets, *columns.keep])
     for batch in file.batches(plan.numeric, list(others), columns.dtype, group):

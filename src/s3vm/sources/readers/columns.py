@@ -103,6 +103,7 @@ def _chosen(file: TabularFile, columns: Columns) -> list[str]:
 
 
 def _refuse_absent(file: TabularFile, names: list[str]) -> None:
+    """Raises a TableError if there are names of columns that the file does not have."""
     if names:
         raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in names])}")
 

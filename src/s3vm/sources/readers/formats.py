@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from s3vm.sources.readers.base import MatrixFile, TabularFile, is_utf8
-from s3vm.sources.readers.compression import suffix_of
+from s3vm.sources.readers.base import MatrixFile, TabularFile, is_compressed, is_utf8
 from s3vm.sources.readers.csv import CsvFile
 from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.numpy_files import NpyFile, NpzFile
@@ -37,7 +36,7 @@ def files_of(path: str) -> list[str]:
         return [path]
     inside = [file.relative_to(path) for file in Path(path).rglob("*") if file.is_file()]
     visible = [file for file in inside if not any(part.startswith((".", "_")) for part in file.parts)]
-    files = [str(Path(path, file)) for file in sorted(visible) if suffix_of(str(file)) in FORMATS]
+    files = [str(Path(path, file)) for file in sorted(visible) if _suffix_of(str(file)) in FORMATS]
     if not files:
         raise TableError(f"{path} is a folder without a file of a known format ({', '.join(FORMATS)})")
     return files
@@ -53,7 +52,7 @@ def format_of(path: str, file_format: str | None = None) -> type[TabularFile] | 
     """The class that reads a file, by the end of its name unless its format is given."""
     if not os.path.exists(path):
         raise TableError(f"{path}: there is no such file or folder")
-    suffix = suffix_of(path) if file_format is None else f".{file_format}"
+    suffix = _suffix_of(path) if file_format is None else f".{file_format}"
     if suffix not in FORMATS:
         raise TableError(f"{path} has an unknown format: its name must end in {', '.join(FORMATS)} (or .csv.gz)")
     if not Path(path).is_file():
@@ -62,6 +61,11 @@ def format_of(path: str, file_format: str | None = None) -> type[TabularFile] | 
     if issubclass(kind, TabularFile) and not is_utf8(os.fsencode(path)):  # pyarrow takes no other names
         raise TableError(f"{path!r}: the file name is not UTF-8: rename the file")
     return kind
+
+
+def _suffix_of(path: str) -> str:
+    """The end of the name that says the format; that of a compression is skipped."""
+    return Path(Path(path).stem if is_compressed(path) else path).suffix.lower()
 
 
 def has_names(path: str | os.PathLike[str]) -> bool:

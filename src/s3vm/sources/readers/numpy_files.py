@@ -7,8 +7,7 @@ import numpy as np
 from s3vm._utils.arrays import as_rows
 from s3vm._utils.csr import csr
 from s3vm._utils.typing import Array, Rows
-from s3vm.sources.readers.base import MatrixFile
-from s3vm.sources.readers.compression import open_decompressed
+from s3vm.sources.readers.base import MatrixFile, open_decompressed
 from s3vm.sources.readers.errors import TableError, nearest, shortened
 
 __all__ = ["NpyFile", "NpzFile"]

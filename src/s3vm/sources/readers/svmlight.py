@@ -12,8 +12,7 @@ from sklearn.datasets import load_svmlight_file
 
 from s3vm._utils.arrays import as_rows
 from s3vm._utils.typing import Array, Rows
-from s3vm.sources.readers.base import MatrixFile
-from s3vm.sources.readers.compression import is_compressed, open_decompressed
+from s3vm.sources.readers.base import MatrixFile, is_compressed, open_decompressed
 from s3vm.sources.readers.errors import TableError, shortened
 
 __all__ = ["Piece", "SvmlightFile"]

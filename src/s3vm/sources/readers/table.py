@@ -189,6 +189,7 @@ def stream(
 
 
 def _checked_paths(path: Any) -> list[str]:
+    """The path, or each of several, as text."""
     paths = path if isinstance(path, list | tuple) else [path]
     if not paths or not all(isinstance(entry, str | os.PathLike) for entry in paths):
         raise TableError(f"{path!r} is not a path: give the name of a file or folder, or a list of them")
@@ -216,27 +217,11 @@ def read(
     target: str | None = None,
     features: Sequence[str] | int | None = None,
     *,
-    drop: Iterable[str] = (),
-    mark: Iterable[str] = (),
-    encode: Iterable[str] = (),
-    dtype: Any = np.float32,
-    file_format: str | None = None,
-    header: bool | None = True,
     progress: Callable[[int], None] | None = None,
+    **options: Any,
 ) -> Table:
-    """A whole file or folder; `progress` is called with the number of rows read, all else is as in `stream`."""
-    source = stream(
-        path,
-        target,
-        features,
-        drop=drop,
-        mark=mark,
-        encode=encode,
-        size=sys.maxsize,
-        dtype=dtype,
-        file_format=file_format,
-        header=header,
-    )
+    """A whole file or folder; `progress` is called with the number of rows read, the `options` are those of `stream`."""
+    source = stream(path, target, features, size=sys.maxsize, **options)
     batches, missing, n_rows = [], MissingValues(), 0
     for batch in source.unchecked():
         batches.append(batch)

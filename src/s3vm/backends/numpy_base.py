@@ -1,4 +1,4 @@
-"""What the backends that compute with NumPy's arrays share."""
+"""What the backends that compute with NumPy arrays have in common."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["FeaturesOnHost", "OnHost", "scanned"]
+__all__ = ["NumpyBackend", "NumpyFeatures", "scan_steps"]
 
 _PANEL = 256
 
@@ -21,7 +21,7 @@ _Loss = TypeVar("_Loss")
 _Carry = TypeVar("_Carry")
 
 
-class OnHost:
+class NumpyBackend:
     """Arrays stay what and where they are; kernel expansions are summed a panel of rows at a time."""
 
     n_threads: int
@@ -42,7 +42,7 @@ class OnHost:
         return loss
 
     def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
-        return partial(scanned, step)
+        return partial(scan_steps, step)
 
     def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
         scores = np.zeros((X.shape[0], weights.shape[1]))
@@ -50,7 +50,7 @@ class OnHost:
 
         def add(start: int) -> None:
             part = slice(start, min(start + _PANEL, X.shape[0]))
-            with np.errstate(over="ignore", invalid="ignore"):  # who asked sees scores that are not finite
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller sees scores that are not finite
                 scores[part] = (kernel.gram(_panel(X[part]), centres) @ weights)[: part.stop - start]
 
         starts = range(0, X.shape[0], _PANEL)
@@ -73,8 +73,8 @@ class Window(NamedTuple):
         return self.features.decision(coefficients, X, self.first + first_block)
 
 
-class FeaturesOnHost:
-    """What features of NumPy's arrays have beside their verbs."""
+class NumpyFeatures:
+    """The windows of features of NumPy arrays."""
 
     def window(self, first_block: int, n_blocks: int) -> Window:
         return Window(self, first_block)
@@ -83,7 +83,7 @@ class FeaturesOnHost:
         return X
 
 
-def scanned(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: Any, n: int) -> Iterator[_Carry]:
+def scan_steps(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: Any, n: int) -> Iterator[_Carry]:
     """``carry = step(i, carry, given)`` for each i below n."""
     for i in range(n):
         carry = step(i, carry, given)
@@ -91,8 +91,8 @@ def scanned(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: An
 
 
 def _panel(rows: Rows) -> Rows:
-    """Rows in float64, filled up with zeros to a full panel: every product then has the same shape, and the score of a
-    row does not depend on the rows beside it."""
+    """Rows in float64, padded with zeros to a full panel: every product then has the same shape, and the score of a row
+    does not depend on the other rows."""
     if sparse.issparse(rows):
         return rows.astype(np.float64)
     panel = np.zeros((_PANEL, rows.shape[1]))

@@ -1,0 +1,177 @@
+"""The CPU backend: fused Numba kernels on a pool of threads.
+
+A feature never reaches memory: frequencies are projected, turned into features and summed inside the registers
+(`tiles`, `dense`, `sparse`). Threads share rows or features, never a sum, so results are the same to the last bit for
+any number of threads, any chunks, and any neighbours of a row.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.sparse import issparse
+
+from s3vm._utils.arrays import as_rows
+from s3vm._utils.typing import Array, Rows
+from s3vm.backends.cpu import dense, draws, sparse
+from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT, scales
+from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
+from s3vm.kernels import Kernel
+
+__all__ = ["Cpu"]
+
+_LAWS = {"phase": PHASE, "pairs": PAIRS, "product": PRODUCT}
+_GROUP_BYTES = 8 << 20  # of frequencies that are drawn together when they are not cached
+_WORTH_A_THREAD = 1 << 20  # features times rows; below, handing work over costs more than it saves
+_LANES = 64  # a multiple of every width a vector may have
+
+
+class Cpu(NumpyBackend):
+    """Numba on `n_jobs` threads, counted as joblib does: None is one, -1 is all cores.
+
+    `cache_bytes` is the memory for the frequencies of one model while it is trained; what does not fit is drawn again
+    in every sweep.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], n_jobs: int | None = None, cache_bytes: int = 0) -> None:
+        self.dtype = dtype
+        self.n_threads = effective_n_jobs(n_jobs)
+        self.cache_bytes = cache_bytes
+
+    def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> "_CpuFeatures":
+        return _CpuFeatures(kernel, seed, n_features, n_dims, self)
+
+
+class _CpuFeatures(NumpyFeatures):
+    def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Cpu) -> None:
+        self.n_features = kernel.whole(n_features)
+        self._n_dims, self._dtype, self._n_threads = n_dims, backend.dtype, backend.n_threads
+        self._law, self._degree = _LAWS[kernel.activation], kernel.rows_per_feature
+        scale = np.array(scales(self._law, self._dtype))
+        self._amplitude = scale.repeat(self.n_features // len(scale)) * kernel.amplitude / np.sqrt(self.n_features)
+        self._units = self.n_features // 2 if kernel.activation == "pairs" else self.n_features
+        self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        X = self._checked(X)
+        if n_blocks > 1:
+            return np.concatenate([self.features(block + i, X) for i in range(n_blocks)], axis=1)
+        result = np.empty((X.shape[0], self.n_features), self._dtype)
+        W, b = self._frequencies.of_block(block)
+        if issparse(X):
+            sparse.features(*_parts(X), W, b, result, self._law, self._degree)
+        else:
+            dense.features(X, W, b, result, self._law, self._degree)
+        result *= self._amplitude.astype(self._dtype)
+        return result
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        X = self._checked(X)
+        n_blocks, n_features, n_columns = coefficients.shape
+        if n_features != self.n_features:
+            raise ValueError(f"blocks of {n_features} coefficients met blocks of {self.n_features} features")
+        scores = np.zeros((X.shape[0], n_columns))
+        for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=issparse(X)):
+            A = np.ascontiguousarray(coefficients[blocks] * self._amplitude[:, None], dtype=self._dtype)
+            A = A.reshape(-1, n_columns)
+            setting = (W, b, A, scores, self._law, self._degree, self.n_features)
+            if issparse(X):
+                self._share(sparse.decision, (*_parts(X), *setting), X.shape[0], len(A))
+            else:
+                self._share(dense.decision, (X, *setting), X.shape[0], len(A))
+        return scores
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        X = self._checked(X)
+        if len(G) != X.shape[0]:
+            raise ValueError(f"{len(G)} rows of G met {X.shape[0]} rows of X")
+        result = np.zeros((n_blocks, self.n_features, G.shape[1]))
+        weights = np.ascontiguousarray(G, dtype=self._dtype)
+        for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=False):
+            setting = (W, b, weights, result[blocks].reshape(-1, G.shape[1]), self._law, self._degree, self.n_features)
+            n_units = (blocks.stop - blocks.start) * self._units
+            if issparse(X):
+                self._share(sparse.adjoint, (*_parts(X), *setting), n_units, X.shape[0], _LANES)
+            else:
+                self._share(dense.adjoint, (X, *setting), n_units, X.shape[0], _LANES)
+        return result * self._amplitude[:, None]
+
+    def _checked(self, X: Rows) -> Rows:
+        """X in the form that the kernels need, which check nothing."""
+        if X.shape[1] != self._n_dims:
+            raise ValueError(f"rows of {X.shape[1]} columns met frequencies of {self._n_dims}")
+        return as_rows(X, self._dtype)
+
+    def _share(self, kernel: Callable[..., None], arguments: tuple[Any, ...], n: int, each: int, unit: int = 1) -> None:
+        """Calls ``kernel(*arguments, start, stop)`` over ``0..n-1``, cut between the threads at multiples of `unit`."""
+        n_parts = min(self._n_threads, max(1, n * each // _WORTH_A_THREAD))
+        if n_parts == 1:
+            kernel(*arguments, 0, n)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_threads)
+        bounds = [min(-(-n * i // n_parts // unit) * unit, n) for i in range(n_parts + 1)]
+        for done in [self._pool.submit(kernel, *arguments, *part) for part in pairwise(bounds)]:
+            done.result()
+
+
+class _Frequencies:
+    """The frequency rows and offsets of blocks, drawn when needed; the first blocks are cached while they fit."""
+
+    def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Cpu) -> None:
+        self._kernel, self._seed, self._n_features, self._n_dims = kernel, seed, n_features, n_dims
+        self._rows = kernel.rows(n_features)
+        self._cached = np.empty((0, self._rows, n_dims), backend.dtype), np.empty((0, self._rows), backend.dtype)
+        self._n_cached = 0
+        block_bytes = self._rows * (n_dims + 1) * backend.dtype.itemsize
+        self._max_cached = backend.cache_bytes // block_bytes
+        self._together = max(1, _GROUP_BYTES // block_bytes)
+
+    def of_block(self, block: int) -> tuple[Array, Array]:
+        (_, W, b), *_ = self.groups(block, 1, alone=True)
+        return W, b
+
+    def groups(self, first: int, count: int, alone: bool) -> Iterator[tuple[slice, Array, Array]]:
+        """Blocks ``first..first+count-1``, some at a time: their numbers, counted from `first`, and their arrays."""
+        start, stop = first, first + count
+        while start < stop:
+            self._cache(start)
+            is_cached = start < self._n_cached
+            size = 1 if alone else self._n_cached - start if is_cached else self._together
+            end = min(stop, start + size)
+            W, b = (part[start:end] for part in self._cached) if is_cached else self._draw(start, end)
+            yield slice(start - first, end - first), W.reshape(-1, self._n_dims), b.reshape(-1)
+            start = end
+
+    def _cache(self, block: int) -> None:
+        """Caches `block` if it is the next one and there is room."""
+        if block != self._n_cached or block >= self._max_cached:
+            return
+        if block == len(self._cached[0]):
+            room = min(self._max_cached, max(16, 2 * block))
+            self._cached = tuple(_extended(part, room) for part in self._cached)  # type: ignore[assignment]
+        W, b = self._draw(block, block + 1)
+        self._cached[0][block], self._cached[1][block] = W[0], b[0]
+        self._n_cached += 1
+
+    def _draw(self, start: int, end: int) -> tuple[Array, Array]:
+        W = np.empty((end - start, self._rows, self._n_dims), self._cached[0].dtype)
+        b = np.empty((end - start, self._rows), W.dtype)
+        for i in range(end - start):
+            W[i], b[i] = self._kernel.frequencies(self._seed, start + i, self._n_features, self._n_dims, draws)
+        return W, b
+
+
+def _extended(array: Array, length: int) -> Array:
+    room = np.empty((length, *array.shape[1:]), array.dtype)
+    room[: len(array)] = array
+    return room
+
+
+def _parts(X: Any) -> tuple[Array, Array, Array]:
+    """A CSR matrix in the form that the kernels need."""
+    return X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)

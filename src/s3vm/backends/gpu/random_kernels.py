@@ -1,0 +1,68 @@
+"""The Triton kernels for random numbers."""
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = ["normals", "words"]
+
+
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
+def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn."""
+    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
+    inside = t < n
+    tl.store(out + 4 * t + 0, w0.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 1, w1.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 2, w2.to(tl.int64) & 0xFFFFFFFF, inside)
+    tl.store(out + 4 * t + 3, w3.to(tl.int64) & 0xFFFFFFFF, inside)
+
+
+@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
+def _normals(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    """The same words, two by two, as normal numbers."""
+    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
+    inside = t < n
+    a, b = _box_muller(w0, w1)
+    tl.store(out + 4 * t + 0, a, inside)
+    tl.store(out + 4 * t + 1, b, inside)
+    a, b = _box_muller(w2, w3)
+    tl.store(out + 4 * t + 2, a, inside)
+    tl.store(out + 4 * t + 3, b, inside)
+
+
+@triton.jit
+def _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
+    group = (t % n_groups).to(tl.uint32)
+    row = ((t // n_groups) % n_rows).to(tl.uint32)
+    block = (t // n_groups // n_rows + first_block).to(tl.uint32)
+    c3 = tl.zeros([BLOCK], tl.uint32) + stream.to(tl.uint32)
+    return tl.philox(seed, group, row, block, c3)
+
+
+@triton.jit
+def _box_muller(u, v):
+    radius = tl.sqrt(-2.0 * tl.log(((u.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10))
+    angle = 6.283185307179586 * ((v.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10
+    return radius * tl.cos(angle), radius * tl.sin(angle)
+
+
+def words(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
+    """The 32-bit words of `s3vm.philox` for some blocks, one below the other, as 64-bit integers."""
+    return _drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns, device)
+
+
+def normals(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
+    """The normal numbers of `s3vm.philox` for some blocks, one below the other."""
+    return _drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns, device)
+
+
+def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):
+    n_groups = -(-n_columns // 4)
+    n = len(blocks) * n_rows * n_groups
+    out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=device)
+    signed = seed - (1 << 64) if seed >= 1 << 63 else seed
+    kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, stream, signed, BLOCK=512)
+    return out[:, :n_columns]

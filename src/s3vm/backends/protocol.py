@@ -1,0 +1,96 @@
+"""What a backend is: random features, sums over them, and kernel matrices, wherever they are computed.
+
+`Features` are the random features of one kernel under one seed, in blocks of equal size. Each method sweeps over blocks
+that are drawn when they are needed, so memory is the coefficients and one chunk, never a feature matrix.
+
+A backend computes where its arrays are, and a result is where the rows are: every backend returns NumPy arrays for
+NumPy arrays, and what was `put` on a GPU stays there.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from s3vm._utils.typing import Array, Rows
+from s3vm.kernels import Kernel
+
+__all__ = ["Backend", "Features", "Sums"]
+
+_Loss = TypeVar("_Loss")
+_Carry = TypeVar("_Carry")
+
+
+class Sums(Protocol):
+    """Sums over random features, of which only a part is in memory at a time."""
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        """``f(x) = sum over blocks and features of coefficient * phi(x)``, shape ``(n, K)``.
+
+        `coefficients` has the shape ``(n_blocks, n_features, K)``; its first block is number `first_block`.
+        """
+        ...
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        """``sum over rows of phi(x_i) G[i, k]``, the transpose of `decision`: ``(n_blocks, n_features, K)``."""
+        ...
+
+
+class Features(Sums, Protocol):
+    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+
+    n_features: int
+
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        """The features of `n_blocks` blocks, from `block` on, at the rows of X: ``(n, n_blocks * n_features)``."""
+        ...
+
+    def window(self, first_block: int, n_blocks: int) -> Sums:
+        """Some of the blocks, counted from the first of them: arrays only, as `Backend.scan` needs them."""
+        ...
+
+    def ready(self, X: Rows) -> Any:
+        """Rows in the form that is fastest for the `decision` of a window, to be cut and used many times."""
+        ...
+
+
+class Backend(Protocol):
+    """Makes `Features`, and tells solvers what they may use: precision, threads, and bytes for caches."""
+
+    dtype: np.dtype[Any]
+    n_threads: int
+    cache_bytes: int
+
+    def memory(self) -> int:
+        """The bytes of memory that are available."""
+        ...
+
+    def used(self) -> str:
+        """How much memory has been used, as text; empty for the memory of the machine."""
+        ...
+
+    def features(self, kernel: Kernel, seed: int, n_features: int, n_dims: int) -> Features: ...
+
+    def put(self, x: Any) -> Any:
+        """An array or rows in the form this backend computes with."""
+        ...
+
+    def gram(self, kernel: Kernel, X: Any, Z: Any) -> Any:
+        """The kernel matrix of rows that were `put`."""
+        ...
+
+    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
+        """``sum_i weights[i, k] k(centres[i], x)`` for every row x, shape ``(n, K)``."""
+        ...
+
+    def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
+        """A function ``(carry, given, n)`` that yields ``carry = step(i, carry, given)`` for each i below n.
+
+        A device may record the steps and repeat them with other arrays of the same shapes, so a step must be a function
+        of the arrays in its arguments, and of others that do not change.
+        """
+        ...
+
+    def loss(self, loss: _Loss) -> _Loss:
+        """The loss, for scores where this backend computes."""
+        ...
