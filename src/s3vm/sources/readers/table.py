@@ -220,7 +220,7 @@ def read(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Table:
-    """A whole file or folder; `progress` is called with the number of rows read, the `options` are those of `stream`."""
+    """A whole file or folder; `progress` is called with the number of rows read, `options` are those of `stream`."""
     source = stream(path, target, features, size=sys.maxsize, **options)
     batches, missing, n_rows = [], MissingValues(), 0
     for batch in source.unchecked():
