@@ -1,4 +1,4 @@
-"""Errors that several rooms raise or look for."""
+"""Errors that several rooms raise or catch."""
 
 __all__ = ["RowsError"]
 

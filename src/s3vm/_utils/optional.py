@@ -1,4 +1,4 @@
-"""Libraries that only some uses need."""
+"""Optional libraries."""
 
 from importlib import import_module
 from typing import Any

@@ -4,7 +4,7 @@ from contextlib import ContextDecorator
 from copy import copy
 from typing import Any
 
-from s3vm._utils.machine import size
+from s3vm._utils.machine import format_bytes
 from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers import TSG, Solver
@@ -24,10 +24,10 @@ def check_memory(solver: Solver, problem: Problem, backend: Backend) -> None:
     if backend.used():
         advice += ', or backend="cpu"'
     if frugal.memory(problem, backend) < there and not isinstance(solver, TSG):
-        advice = f'use solver="tsg", which needs about {size(frugal.memory(problem, backend))}, or fewer rows'
+        advice = f'use solver="tsg", which needs about {format_bytes(frugal.memory(problem, backend))}, or fewer rows'
     raise MemoryError(
-        f"{type(solver).__name__} needs about {size(needed)} for {problem.n_rows:,} rows, "
-        f"and there are {size(there)}: {advice}"
+        f"{type(solver).__name__} needs about {format_bytes(needed)} for {problem.n_rows:,} rows, "
+        f"and there are {format_bytes(there)}: {advice}"
     )
 
 

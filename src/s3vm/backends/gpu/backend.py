@@ -14,7 +14,7 @@ import torch
 from scipy import sparse
 
 from s3vm._utils.arrays import host
-from s3vm._utils.machine import machine_memory, size
+from s3vm._utils.machine import format_bytes, machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.gpu.frequencies import GROUP_BYTES, Frequencies
 from s3vm.backends.gpu.graphs import Scan
@@ -83,7 +83,7 @@ class Gpu:
     def used(self) -> str:
         if self.device.type != "cuda":
             return ""
-        return f"at most {size(torch.cuda.max_memory_allocated(self.device))} on the GPU"
+        return f"at most {format_bytes(torch.cuda.max_memory_allocated(self.device))} on the GPU"
 
     def put(self, x: Any) -> torch.Tensor:
         """x on the device, in its own precision, or the highest that the device has; sparse rows become dense."""

@@ -43,7 +43,7 @@ def files_of(path: str) -> list[str]:
 
 
 def open_file(path: str, file_format: str | None = None, header: bool | None = True) -> TabularFile | MatrixFile:
-    """The file, of which no more is read than the start."""
+    """Opens a file, reading no more than its start."""
     kind = format_of(path, file_format)
     return kind(path, header) if issubclass(kind, CsvFile) else kind(path)
 
