@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 
 import s3vm
 
@@ -53,6 +54,28 @@ def test_the_oldest_versions_are_the_bounds(project):
     names = {re.match(r"[\w-]+", line)[0] for line in asked} - oldest["TOOLS"] - {"s3vm"}
     assert names <= {pin.partition("==")[0] for pin in pins}
     assert len(pins) == len({pin.partition("==")[0] for pin in pins})
+
+
+def test_workflow(project):
+    """Every job runs a target of the Makefile; the tests run on every Python that the package says it is for."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    pythons = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
+    assert jobs["test"]["strategy"]["matrix"]["python"] == pythons
+    assert project["project"]["requires-python"] == f">={pythons[0]}"
+    makefile = (ROOT / "Makefile").read_text()
+    for name, target in {"test": "test", "docs": "docs", "wheel": "smoke"}.items():
+        commands = [step["run"] for step in jobs[name]["steps"] if "run" in step]
+        assert commands == [f"make {target}"]
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_read_the_docs_builds_as_make_does(project):
+    """With the same extra and the same configuration, and warnings are errors there too."""
+    config = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
+    assert config["python"]["install"][0]["extra_requirements"] == ["docs"]
+    assert "docs" in project["project"]["optional-dependencies"]
+    assert (ROOT / config["sphinx"]["configuration"]).is_file()
+    assert config["sphinx"]["fail_on_warning"]
 
 
 def test_extras_name_themselves_where_the_library_is_missing():
