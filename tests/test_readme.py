@@ -13,7 +13,7 @@ README = ROOT / "README.md"
 @pytest.mark.parametrize(
     ("page", "n_python", "n_shell"),
     [
-        ("README.md", 3, 3),
+        ("README.md", 2, 3),
         ("docs/index.md", 1, 1),
         ("docs/quickstart.md", 8, 2),
         ("docs/guide.md", 1, 0),
@@ -53,7 +53,9 @@ def check_without_running(command):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     if match := re.fullmatch(r"make (\w+)", command):
         assert re.search(rf"^{match[1]}: .venv/", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    elif match := re.fullmatch(r"S3VM_DATA=folder s3vm bench (\S+)|s3vm report (\w+)\.parquet", command):
+    elif match := re.fullmatch(
+        r"S3VM_DATA=folder python -m experiments bench (\S+)|python -m experiments report (\w+)\.parquet", command
+    ):
         assert (ROOT / (match[1] or f"experiments/{match[2]}.toml")).exists()
     elif match := re.fullmatch(r'pip install (?:\.|"\.\[([\w,]+)\]")', command):
         assert set((match[1] or "").split(",")) <= {"", *project["optional-dependencies"]}
