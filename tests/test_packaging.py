@@ -1,4 +1,4 @@
-"""What a package built from here says and holds; `make smoke` builds and installs it."""
+"""What a built package declares and contains; `make smoke` builds and installs it."""
 
 import re
 import runpy
@@ -26,12 +26,12 @@ def test_one_version():
     assert cited == [f"version: {s3vm.__version__}"]
 
 
-def test_files_that_are_not_python_are_where_the_wheel_takes_them_from(project):
+def test_other_files_are_where_the_wheel_takes_them_from(project):
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/s3vm"]
-    room = resources.files("s3vm")
-    found = {path.suffix for path in Path(str(room)).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    assert found == {".py", ".typed", ".html", ".js"}
-    assert room.joinpath("py.typed").is_file()
+    package = resources.files("s3vm")
+    files = [path for path in Path(str(package)).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {path.suffix for path in files} == {".py", ".typed", ".html", ".js"}
+    assert package.joinpath("py.typed").is_file()
 
 
 def test_the_sdist_takes_what_exists(project):
@@ -46,12 +46,12 @@ def test_every_extra_has_a_smoke_test(project):
 
 
 def test_the_oldest_versions_are_the_bounds(project):
-    """Every requirement of the tests has a bound, and is pinned to it, but for tools and for more of what is bound."""
+    """Every requirement of the tests has a lower bound and is pinned to it, except for tools."""
     oldest = runpy.run_path(str(ROOT / "packaging" / "oldest.py"))
     pins, extras = oldest["pins"](), project["project"]["optional-dependencies"]
     assert "numpy==1.26" in pins
-    asked = [*project["project"]["dependencies"], *extras["test"]]
-    names = {re.match(r"[\w-]+", line)[0] for line in asked} - oldest["TOOLS"] - {"s3vm"}
+    requirements = [*project["project"]["dependencies"], *extras["test"]]
+    names = {re.match(r"[\w-]+", line)[0] for line in requirements} - oldest["TOOLS"] - {"s3vm"}
     assert names <= {pin.partition("==")[0] for pin in pins}
     assert len(pins) == len({pin.partition("==")[0] for pin in pins})
 
