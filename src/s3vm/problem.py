@@ -1,6 +1,7 @@
 """The problem that every solver solves: Eq. 1 of the paper, for K columns at once."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,18 @@ from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.sources import ArraySource, Source
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "SupervisedSolution"]
+
+
+class SupervisedSolution(NamedTuple):
+    """The exact SVM of the labelled rows in every column, where many solvers start.
+
+    ``f_k(x) = sum_i dual[i, k] k(x_i, x) + intercept[k]``; `gram` is the kernel matrix of the labelled rows.
+    """
+
+    gram: Array
+    dual: Array
+    intercept: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +56,8 @@ class Problem:
     seed : int
     n_models : int
         How many columns, the first ones, are the model that is wanted; the history speaks of these.
+    supervised : SupervisedSolution or None, default None
+        If it is known already; see `s3vm.solvers.supervised.supervised_start`.
     """
 
     labelled: Rows
@@ -58,6 +72,7 @@ class Problem:
     unlabelled_loss: UnlabelledLoss
     seed: int
     n_models: int
+    supervised: SupervisedSolution | None = None
 
     @property
     def n_labelled(self) -> int:

@@ -340,7 +340,7 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
         streamed = source is not None
         arrivals = source if isinstance(source, ReservoirSource) else None
         if arrivals is not None:
-            chosen = chosen.for_streaming()  # type: ignore[attr-defined]
+            chosen = chosen.for_streaming()
         if streamed and chosen.keeps_all_rows:
             raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
         labelled, labels = split_labels(y, self.unlabeled)
@@ -399,7 +399,7 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
         )
         start = None if before is None else before.state
         if start is not None and arrivals is not None:
-            chosen = chosen.for_new_rows(start.iteration, arrivals.n_new)  # type: ignore[attr-defined]
+            chosen = chosen.for_new_rows(start.iteration, arrivals.n_new)
             start = chosen.follow(problem, engine, start)
         elif start is not None:
             chosen = chosen.extended(problem, start.iteration)
@@ -697,7 +697,7 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
 
 
 def _goes_on(estimator: S3VMClassifier) -> bool:
-    if not (solver(estimator.solver).keeps_all_rows or hasattr(solver(estimator.solver), "follow")):
+    if not (solver(estimator.solver).keeps_all_rows or solver(estimator.solver).follows_stream):
         raise AttributeError('partial_fit needs a solver that goes on with other rows: "tsg", "frs" or "incremental"')
     return True
 

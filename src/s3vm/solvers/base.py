@@ -74,12 +74,20 @@ _AnyState = TypeVar("_AnyState", bound=State)
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
 
-    `losses` are those of labelled and unlabelled rows that it takes if the user leaves them to it. `keeps_all_rows`
-    says whether it can go on from a state of other rows, with any number of columns.
+    A solver subclasses this, and overrides what it can do beyond `run`.
+
+    Attributes
+    ----------
+    losses : the losses of labelled and unlabelled rows that it takes by default
+    keeps_all_rows : whether it can continue with other rows, all of which it keeps, and any number of columns
+    follows_stream : whether it can continue with rows that have come since and will be forgotten
+    takes_remote_rows : whether it can train on a `RemoteSource`, whose rows stay where they are
     """
 
     losses: ClassVar[Losses]
-    keeps_all_rows: ClassVar[bool]
+    keeps_all_rows: ClassVar[bool] = False
+    follows_stream: ClassVar[bool] = False
+    takes_remote_rows: ClassVar[bool] = False
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
@@ -96,6 +104,26 @@ class Solver(Protocol):
     def extended(self, problem: Problem, done: int) -> "Solver":
         """This solver, with the `done` iterations of an earlier run added to its own."""
         ...
+
+    def full_weight_from(self, problem: Problem) -> int:
+        """The iteration from which on the unlabelled rows have their full weight."""
+        return 0
+
+    def pilot(self, max_iter: int) -> "Solver | None":
+        """This solver for a short run that only compares settings; None if it has no short runs."""
+        return None
+
+    def for_streaming(self) -> "Solver":
+        """This solver for rows that never end."""
+        return self
+
+    def for_new_rows(self, done: int, n_new: int) -> "Solver":
+        """This solver, to go once through `n_new` rows that have come after `done` iterations."""
+        return self
+
+    def follow(self, problem: Problem, backend: Backend, state: State) -> State:
+        """A state of earlier rows as one of this problem's."""
+        return state.detached()
 
 
 def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
 from s3vm.solvers import smo
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Column, Expansion, Losses, State, in_step, needs, same_rows
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
+from s3vm.solvers.supervised import supervised_start
 
 __all__ = ["CCCP"]
 
@@ -26,7 +26,7 @@ _TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 
 @dataclass(frozen=True)
-class CCCP:
+class CCCP(Solver):
     """The concave-convex procedure: convex problems one after the other, none of which raises R(f).
 
     An unlabelled row counts once as +1 and once as -1, each time with the ramp ``H_1(y f) - H_s(y f)``. The second term
@@ -50,7 +50,6 @@ class CCCP:
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
-    keeps_all_rows: ClassVar[bool] = False
 
     max_iter: int = 100
     tol: float = 1e-3
@@ -104,8 +103,7 @@ class _Rounds:
         self._balanced = solver.balance is not None and n > n_l
         mean_of = slice(n_l, n) if self._balanced else None
         self._gram = smo.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
-        gram = labelled_gram(problem.kernel, problem.labelled)
-        dual, self._intercept = supervised(gram, problem.targets, problem.costs)
+        _, dual, self._intercept = supervised_start(problem)
         self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
         self._start = np.column_stack([self._gram.times(np.arange(n_l), one) for one in dual.T])
         self._held = 2 * problem.prior - 1

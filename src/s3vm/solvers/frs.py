@@ -15,7 +15,7 @@ from s3vm.losses import Exponential, SmoothHinge
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.base import Losses, State, record
+from s3vm.solvers.base import Losses, Solver, State, record
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import (
     FeatureCount,
@@ -35,7 +35,7 @@ _SLOW = 0.1  # of a step is what the intercept takes: all labelled rows pull at 
 
 
 @dataclass(frozen=True)
-class FRS:
+class FRS(Solver):
     """Stochastic gradients on fixed random features: ``f(x) = phi(x).w + b`` with one block of m features.
 
     Iteration t draws a labelled and an unlabelled batch and steps along the gradient of Eq. 1, that of the paper's
@@ -72,7 +72,7 @@ class FRS:
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    keeps_all_rows: ClassVar[bool] = False
+    follows_stream: ClassVar[bool] = True
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -123,17 +123,11 @@ class FRS:
     def extended(self, problem: Problem, done: int) -> "FRS":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
+    def full_weight_from(self, problem: Problem) -> int:
+        return int(np.ceil(self.ramp * self.iterations(problem)))
+
     def for_new_rows(self, done: int, n_new: int) -> "FRS":
-        """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
         return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
-
-    def for_streaming(self) -> "FRS":
-        """This solver for rows that never end, which is the same."""
-        return self
-
-    def follow(self, problem: Problem, backend: Backend, state: State) -> State:
-        """A state of other rows as one of these."""
-        return state.detached()
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)

@@ -13,14 +13,14 @@ from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge
 from s3vm.problem import Problem
 from s3vm.solvers import smo
-from s3vm.solvers.base import Column, Expansion, Losses, State, in_step, needs, same_rows
+from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.smo import Gram, Solution, solve
 
 __all__ = ["Light"]
 
 
 @dataclass(frozen=True)
-class Light:
+class Light(Solver):
     """Gives every unlabelled row a label, and switches labels in pairs as long as that lowers the objective.
 
     The rows that the supervised SVM scores highest become positive, as many as the prior says, and the SVM
@@ -46,7 +46,6 @@ class Light:
     """
 
     losses: ClassVar[Losses] = (Hinge, Hat)
-    keeps_all_rows: ClassVar[bool] = False
 
     growth: float = 1.5
     first: float = 1e-5

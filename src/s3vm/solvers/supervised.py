@@ -8,8 +8,9 @@ from sklearn.svm import SVC
 
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
+from s3vm.problem import Problem, SupervisedSolution
 
-__all__ = ["check_labelled", "in_steps", "labelled_gram", "supervised"]
+__all__ = ["check_labelled", "in_steps", "labelled_gram", "supervised", "supervised_start"]
 
 _MOST_STEPS = 3_000_000
 
@@ -56,6 +57,14 @@ def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]
             stacklevel=2,
         )
     return dual, intercept
+
+
+def supervised_start(problem: Problem) -> SupervisedSolution:
+    """The supervised solution of every column of the problem, which is solved here unless the problem brings it."""
+    if problem.supervised is not None:
+        return problem.supervised
+    gram = labelled_gram(problem.kernel, problem.labelled)
+    return SupervisedSolution(gram, *supervised(gram, problem.targets, problem.costs))
 
 
 def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Array, Array, bool]:

@@ -255,7 +255,7 @@ class _Stop:
     def __init__(self, kind: EarlyStopping, solver: Solver, problem: Problem, backend: Backend, done: int) -> None:
         self.kind, self._problem, self._backend = kind, problem, backend
         total = solver.iterations(problem) if kind else 0
-        self._first = max(done, float(getattr(solver, "ramp", 0.0)) * total)
+        self._first = max(done, solver.full_weight_from(problem)) if kind else 0
         self._codes, self._best, self._count, self.now = np.empty(0, np.intp), np.inf, 0, False
         self._held_out = _HeldOut(problem)
         if kind == "held_out" and not self._held_out:

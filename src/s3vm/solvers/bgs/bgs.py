@@ -18,7 +18,7 @@ from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
-from s3vm.solvers.base import Losses, State, needs, record
+from s3vm.solvers.base import Losses, Solver, State, needs, record
 from s3vm.solvers.bgs.budget import NEAREST, beyond, projection
 from s3vm.solvers.bgs.graph import NeighbourGraph, kernel_of_pairs
 from s3vm.solvers.steps import Decaying, Step, step
@@ -32,7 +32,7 @@ _TILE = 8192  # centres that are looked at in one go
 
 
 @dataclass(frozen=True)
-class BGS:
+class BGS(Solver):
     """Budgeted stochastic gradients on a neighbour graph: neighbours should have the same output.
 
     The graph term stands in for the unlabelled loss ``u`` of Eq. 1, which BGS does not look at. It minimises
@@ -91,7 +91,6 @@ class BGS:
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Hat)
-    keeps_all_rows: ClassVar[bool] = False
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None

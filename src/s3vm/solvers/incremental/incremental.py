@@ -14,7 +14,7 @@ from s3vm.kernels import Kernel
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Column, Expansion, Losses, State, in_step, needs
+from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs
 from s3vm.solvers.cccp import CCCP
 from s3vm.solvers.incremental.active_set_path import AWAY, MARGIN, ActiveSetPath, Point, side_of
 from s3vm.solvers.incremental.kernel_cache import Carryover, KernelCache
@@ -25,7 +25,7 @@ _EQUAL = 1e-9  # difference of two objectives that is none
 
 
 @dataclass(frozen=True)
-class Incremental:
+class Incremental(Solver):
     """The exact solution of CCCP's problem, followed while rows come and leave; see `active_set_path`.
 
     A run goes on from any earlier one with the same kernel. It knows rows again by what is in them: others come, and

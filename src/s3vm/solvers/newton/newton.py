@@ -17,7 +17,7 @@ from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Column, Losses, State, in_step, needs, same_rows
+from s3vm.solvers.base import Column, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.newton.function_spaces import (
     CHUNK,
     SAMPLE,
@@ -42,7 +42,7 @@ _NOISE = 1e-14
 
 
 @dataclass(frozen=True)
-class Newton:
+class Newton(Solver):
     """Newton's method on the kernel expansion, for the squared hinge and ``exp(-s f^2)``.
 
     Each column minimises Eq. 1,
@@ -79,7 +79,6 @@ class Newton:
     """
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
-    keeps_all_rows: ClassVar[bool] = False
 
     max_iter: int = 300
     tol: float = 1e-5

@@ -29,7 +29,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import record, record_unlabelled
 from s3vm.solvers.steps import step
 from s3vm.solvers.stochastic import annealed_share, labelled_slope, on_device, stiffness
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import labelled_gram, supervised_start
 from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, pulled
 from s3vm.sources import RemoteSource, Source
 
@@ -45,10 +45,11 @@ GRAM_BYTES = 64 << 20  # the kernel matrix of the unlabelled rows is kept up to 
 def anchored(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
     """The states of a run of `solver`, whose options say which of the steps are taken."""
     kernel, labelled = problem.kernel, problem.labelled
-    gram = labelled_gram(kernel, labelled)
-    dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
     if solver.anchor:
-        dual, intercept = supervised(gram, problem.targets, problem.costs)
+        gram, dual, intercept = supervised_start(problem)
+    else:
+        gram = labelled_gram(kernel, labelled)
+        dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
     if problem.unlabelled is None or not problem.uses_unlabelled:
         if state is None:  # the start is the solution
             none = np.zeros((0, problem.n_columns))

@@ -12,7 +12,7 @@ from s3vm.backends import Backend
 from s3vm.losses import Exponential, SmoothHinge
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Losses, State, settled
+from s3vm.solvers.base import Losses, Solver, State, settled
 from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import FeatureCount, balanced, block_size, iterations_for
 from s3vm.solvers.tsg.algorithm1 import algorithm1
@@ -24,7 +24,7 @@ __all__ = ["TSG"]
 
 
 @dataclass(frozen=True)
-class TSG:
+class TSG(Solver):
     """Triply stochastic gradients: labelled rows, unlabelled rows and random features.
 
     Iteration t of the paper's Algorithm 1 draws a labelled batch, an unlabelled batch and block t of m random features,
@@ -82,7 +82,8 @@ class TSG:
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    keeps_all_rows: ClassVar[bool] = False
+    follows_stream: ClassVar[bool] = True
+    takes_remote_rows: ClassVar[bool] = True
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -177,8 +178,14 @@ class TSG:
     def extended(self, problem: Problem, done: int) -> "TSG":
         return replace(self, max_iter=done + self.iterations(problem), passes=None)
 
+    def full_weight_from(self, problem: Problem) -> int:
+        return int(np.ceil(self.ramp * self.iterations(problem)))
+
+    def pilot(self, max_iter: int) -> "TSG":
+        limit = self.max_iter if isinstance(self.max_iter, str) else min(self.max_iter, max_iter)
+        return replace(self, max_iter=limit, passes=None)
+
     def for_new_rows(self, done: int, n_new: int) -> "TSG":
-        """This solver, as it goes through `n_new` rows that have come after `done` iterations, once."""
         return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
 
     def for_streaming(self) -> "TSG":
