@@ -2,7 +2,7 @@
 PYTHON ?= python3
 OLDEST_PYTHON ?= python3.11
 BIN := .venv/bin
-export PYTHONDONTWRITEBYTECODE :=  # the tests begin many processes, each of which would compile what it imports
+export PYTHONDONTWRITEBYTECODE :=  # the tests start many processes, and each would compile what it imports
 
 .PHONY: demo test test-long coverage soak docs dist smoke clean
 
@@ -14,24 +14,24 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 
-# Many more cases of everything, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
+# Many more cases, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
 LONGEST := tests/test_fuzz.py tests/test_properties.py
 test-long: .venv/test .venv-oldest/test
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal $(LONGEST)
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
 	.venv-oldest/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-# Rows without end for half an hour: `make soak MINUTES=5` for less.
+# Endless streams of rows for half an hour; `make soak MINUTES=5` is shorter.
 MINUTES ?= 30
 soak: .venv/test
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
-# How much of the Python code the tests run, but for that of the GPU. Left out are the longest test, of every solver with every
-# kernel, loss and backend, and the fuzzers, which run no line that others do not; and forks and Ctrl-C at any moment, which may
-# come while coverage holds a lock of its own. Nobody sees inside what Numba compiles: the tests of those functions run a second time with
-# the JIT off, where a loop takes a hundred times as long, so only these and only the small ones.
+# How much of the Python code the tests run, except for the GPU's. Left out are the contract of all solvers and the fuzzers,
+# which are slow and reach no further lines, and forks and Ctrl-C at any moment, which may come while coverage holds a lock.
+# Coverage cannot see inside what Numba compiles, so the small tests of those functions run again with the JIT off.
 NOT := not gpu and not test_contract and not test_fuzz and not at_any_moment and not test_forks
 SMALL := never_changes or independent or in_small or (cpu and (formula or sparse_rows or number_of_columns))
 coverage: .venv/test
@@ -44,7 +44,7 @@ coverage: .venv/test
 docs: .venv/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
 
-# The wheel and the sdist, and whether what they promise works where nothing but them is installed (some minutes).
+# The wheel and the sdist; `smoke` tries what they promise in fresh environments (some minutes).
 dist: .venv/dist
 	rm -rf dist
 	$(BIN)/python -m build
@@ -80,4 +80,4 @@ smoke: dist
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .venv-oldest .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
+	rm -rf .venv .venv-oldest .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst

@@ -1,4 +1,4 @@
-"""The documentation, built by `make docs`. It fetches nothing while it is built, nor when it is read."""
+"""The documentation, built by `make docs`. Neither building nor reading it fetches anything."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ extensions = [
 exclude_patterns = ["_build", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 templates_path = ["_templates"]
 default_role = "autolink"
-highlight_language = "none"  # blocks say what they are; a plain one is what a program prints
+highlight_language = "none"  # code blocks name their language; a plain block is output
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -45,10 +45,10 @@ html_theme_options = {
     "footer_end": [],
     "show_prev_next": True,
 }
-html_sidebars = {page: [] for page in ("index", "quickstart", "guide")}  # they have nothing below them
+html_sidebars = {page: [] for page in ("index", "quickstart", "guide")}  # pages without subpages
 
 autosummary_generate = True
-autodoc_typehints = "none"  # the docstrings have them, in words
+autodoc_typehints = "none"  # they are in the docstrings
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"demo\.py",
     "within_subsection_order": "ExampleTitleSortKey",
     "download_all_examples": False,
-    "capture_repr": (),  # only what is printed
+    "capture_repr": (),  # only printed output
     "show_signature": False,
     "show_memory": False,
     "remove_config_comments": True,

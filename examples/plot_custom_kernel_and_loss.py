@@ -1,17 +1,17 @@
 """
-A kernel and a loss of your own
-===============================
+Your own kernel and loss
+========================
 
-Kernels and losses are small classes: those that come with s3vm are written in the same way as these.
+Kernels and losses are small classes; the built-in ones are written in the same way as these.
 """
 
 # %%
 # A loss
 # ------
 #
-# The loss of an unlabelled row has a `value` and a `grad`, even and odd in ``r = f(x)`` as they have to be,
-# for a row without a label is as likely on either side. This one is a wave: ``u(r) = (1 + cos(pi r)) / 2`` inside
-# the margin and 0 outside, as smooth as the exponential and as short as the hat.
+# The loss of an unlabelled row has a `value`, even in ``r = f(x)``, and a `grad`, odd in ``r``, since such a row is
+# equally likely on either side. This one is a wave: ``u(r) = (1 + cos(pi r)) / 2`` inside the margin and 0 outside, as
+# smooth as the exponential and as short as the hat.
 
 from dataclasses import dataclass
 
@@ -36,9 +36,8 @@ class Wave:
 r = np.linspace(-2, 2, 401)
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
 for loss in (Hat(), Ramp(), Exponential(), Wave()):
-    own = isinstance(loss, Wave)
     for ax, values in zip(axes, (loss.value(r), loss.grad(r)), strict=True):
-        ax.plot(r, values, linewidth=3 if own else 1.4, label=repr(loss))
+        ax.plot(r, values, linewidth=3 if isinstance(loss, Wave) else 1.4, label=repr(loss))
 for ax, title in zip(axes, ("loss u(r)", "derivative u'(r)"), strict=True):
     ax.set(xlabel="r = f(x)", title=title)
     ax.spines[["top", "right"]].set_visible(False)
@@ -48,17 +47,17 @@ axes[0].legend(frameon=False)
 # A kernel
 # --------
 #
-# A kernel has an exact formula, `gram`, and the law of its random features, `draw`, for the solvers that use these.
-# Here the features of the rows have lengths of their own,
+# A kernel has an exact formula, `gram`, and draws the frequencies of its random features, `draw`, for the solvers that
+# use them. Here each feature of the rows has its own scale,
 #
 #     ``k(x, x') = exp(-gamma sum_j s_j (x_j - x'_j)^2)``,
 #
-# which is the RBF kernel of rows stretched by ``sqrt(s)``. So its frequencies are the RBF's, stretched in the same way.
+# which is the RBF kernel of rows stretched by ``sqrt(s)``. Its frequencies are those of the RBF, stretched likewise.
 
 
 @dataclass(frozen=True)
 class Stretched(RBF):
-    """The RBF kernel with a factor for each feature."""
+    """The RBF kernel with one factor per feature."""
 
     factors: tuple[float, ...] = (1.0,)
 
@@ -72,8 +71,8 @@ class Stretched(RBF):
 
 
 # %%
-# Do the features follow the formula? The mean of products of features should be the kernel, here to about one part in a
-# hundred. A feature is the cosine, then the sine, of ``2 pi w.x``, times ``sqrt(2)``.
+# Do the features follow the formula? The mean of products of features should be the kernel, here to about one part in
+# a hundred. The features are the cosines, then the sines, of ``2 pi w.x``, times ``sqrt(2)``.
 
 kernel = Stretched(gamma=0.5, factors=(1.0, 0.2))
 points = np.random.RandomState(0).normal(size=(5, 2))
@@ -86,8 +85,8 @@ print(f"largest difference {np.abs(features @ features.T - kernel.gram(points, p
 # Both at work
 # ------------
 #
-# Two moons with six more features that are pure noise. Who knows that they are should say so: with small factors on
-# them the distance of two rows is about that of their first two features.
+# Two moons with six more features that are pure noise. If you know that, say so: with small factors on the noise, the
+# distance of two rows is about that of their first two features.
 
 X, y = make_moons(1000, noise=0.15, random_state=3)
 X = np.hstack([X, np.random.RandomState(3).normal(size=(1000, 6))])
@@ -102,8 +101,8 @@ for kernel in (RBF(gamma=0.15), Stretched(gamma=4.0, factors=factors)):
         print(f"{names[-1]:20} error {errors[-1]:.1%}")
 
 # %%
-# Losses and kernels of your own work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with
-# probabilities, tuning and pickle. The one thing they cannot do is to be saved to a ``.s3vm`` file, which holds no
-# code.
+# Your own losses and kernels work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with probabilities,
+# tuning and pickle. They cannot be saved to a ``.s3vm`` file, which contains no code. To be exported to ONNX, a kernel
+# has to bring its formula as an ONNX graph.
 #
 # sphinx_gallery_thumbnail_number = 1

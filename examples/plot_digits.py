@@ -2,16 +2,16 @@
 Digits with few labels
 ======================
 
-1,797 handwritten digits come with scikit-learn. Suppose that somebody had labelled only a few of them: how much do the
-others help?
+scikit-learn includes 1,797 handwritten digits. Suppose that only a few of them are labelled: how much do the others
+help?
 """
 
 # %%
 # Error by the number of labels
 # -----------------------------
 #
-# Labels are drawn at random, as many of each digit, twice. Features are brought to the range from 0 to 1; both
-# machines have the same C and the same kernel.
+# Labels are drawn at random twice, equally many per digit. Features are scaled to the range from 0 to 1; both
+# classifiers have the same C and the same kernel.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,7 +27,7 @@ LABELS, DRAWS = (20, 40, 80), 2
 
 
 def known_rows(n_labels, seed):
-    """A mask of that many rows, as many of each digit."""
+    """A mask of that many rows, equally many per digit."""
     rng = np.random.RandomState(seed)
     known = np.zeros(len(y), dtype=bool)
     for digit in range(10):
@@ -41,7 +41,7 @@ for i, n_labels in enumerate(LABELS):
         known = known_rows(n_labels, seed)
         svm = SVC(C=10).fit(X[known], y[known])
         clf = S3VMClassifier(C=10, random_state=0).fit(X, np.where(known, y, -1))
-        errors[:, i, seed] = [np.mean(one.predict(X[~known]) != y[~known]) for one in (svm, clf)]
+        errors[:, i, seed] = [np.mean(model.predict(X[~known]) != y[~known]) for model in (svm, clf)]
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, error, colour in zip(("supervised SVM", "s3vm"), errors, ("#8a8a8a", "#d55e00"), strict=True):
@@ -57,8 +57,8 @@ ax.legend(frameon=False)
 # What was chosen, and why
 # ------------------------
 #
-# ``safety_`` tells whether the unlabelled rows were used. Ten classes are ten functions, one class against the
-# rest, and all of them are trained in one run; so are the folds that make this choice.
+# ``safety_`` says whether the unlabelled rows were used. Ten classes are ten functions, each class against the rest,
+# and all of them are trained in one run; so are the folds for this choice.
 
 known = known_rows(80, 0)
 some = np.where(known, y, -1)
@@ -70,12 +70,13 @@ print(clf.safety_)
 # Digits that changed
 # -------------------
 #
-# What the SVM says → what s3vm says. The first rows are digits that it puts right, the last row some that it spoils.
+# The SVM's prediction → that of s3vm. The first two rows show digits that it corrects, the last row some that it
+# breaks.
 
 before, after = svm.predict(X), clf.predict(X)
 right = np.flatnonzero((before != y) & (after == y))
 wrong = np.flatnonzero((before == y) & (after != y))
-print(f"{len(right)} digits put right, {len(wrong)} spoilt")
+print(f"{len(right)} digits corrected, {len(wrong)} broken")
 shown = np.r_[right[:16], wrong[:8]]
 figure, axes = plt.subplots(3, 8, figsize=(9, 4.2), layout="constrained")
 for ax in axes.ravel():
@@ -88,8 +89,8 @@ for ax, row in zip(axes.ravel(), shown, strict=False):
 # How sure it is
 # --------------
 #
-# Probabilities are calibrated on labelled rows that were left out of training. On the other digits, whose labels we
-# know after all, they can be held against the truth.
+# Probabilities are calibrated on labelled rows that were held out of training. On the other digits, whose labels we do
+# know, they can be compared with the truth.
 
 plot.calibration(clf, X[~known], y[~known])
 

@@ -2,13 +2,13 @@
 Pipeline and GridSearchCV, with -1 for "no label"
 =================================================
 
-`S3VMClassifier` is a scikit-learn classifier, so pipelines, searches and scores work as usual. One thing is different:
-a row without a label can be trained on, but not tested on.
+`S3VMClassifier` is a scikit-learn classifier, so pipelines, searches and scores work as usual, with one difference: a
+row without a label can be used for training, but not for testing.
 """
 
 # %%
-# Rows without a label are marked with -1, as in `sklearn.semi_supervised`. `LabeledKFold` folds the labelled rows
-# and puts all others into every training part; scikit-learn's own splitters would take -1 for a class.
+# Rows without a label are marked with -1, as in `sklearn.semi_supervised`. `LabeledKFold` splits the labelled
+# rows and puts all others into every training part; scikit-learn's own splitters would take -1 for a class.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +29,7 @@ print(f"{np.sum(some != -1)} labelled rows, {np.sum(some == -1)} unlabelled ones
 # --------
 #
 # The scaler is fitted to all rows: unlabelled ones say as much about the spread of a feature as labelled ones. Any
-# parameter can be searched over, here C and the weight of the unlabelled rows, where 0 is the supervised SVM.
+# parameter can be searched, here C and the weight of the unlabelled rows, where 0 is the supervised SVM.
 
 pipe = make_pipeline(StandardScaler(), S3VMClassifier(probability=False, random_state=0))
 grid = {
@@ -41,8 +41,7 @@ print(search.best_params_)
 print(f"accuracy: cross-validated {search.best_score_:.1%}, on the test rows {search.score(X_test, y_test):.1%}")
 
 # %%
-# Many cells are equally good as far as 100 rows can tell, and the best of them is so by luck to some part: trust
-# the test rows more.
+# With 100 labels many cells are indistinguishable, and the best of them is partly luck: trust the test rows more.
 
 scores = search.cv_results_["mean_test_score"].reshape(3, 3)
 figure, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
@@ -59,9 +58,9 @@ for (row, column), score in np.ndenumerate(scores):
 # Without a search
 # ----------------
 #
-# `S3VMClassifierCV` chooses C and the kernel's width by itself, most of it with the supervised SVM, which takes a
-# fraction of the time; of cells that labels cannot tell apart it takes a usual one. Half and twice that width are tried
-# with unlabelled rows in place. Then it decides about the unlabelled rows.
+# `S3VMClassifierCV` chooses C and the kernel's width by itself, mostly with the supervised SVM, which takes a fraction
+# of the time. Among cells that the labels cannot tell apart it prefers a typical one. It tries half and twice that
+# width with the unlabelled rows, and then decides whether to use them.
 
 quick = make_pipeline(StandardScaler(), S3VMClassifierCV(random_state=0)).fit(X, some)
 print(quick[-1].C_, quick[-1].kernel_)
@@ -76,9 +75,9 @@ print(f"accuracy on the test rows {quick.score(X_test, y_test):.1%}")
 
 for name, weight in {"supervised": 0, "s3vm": 1}.items():
     pipe.set_params(s3vmclassifier__unlabeled_weight=weight)
-    found = cross_val_score(
+    scores = cross_val_score(
         pipe, X, some, cv=LabeledKFold(3, shuffle=True, random_state=0), scoring="balanced_accuracy"
     )
-    print(f"{name:11} balanced accuracy {found.mean():.1%} ± {found.std(ddof=1) / np.sqrt(3):.1%}")
+    print(f"{name:11} balanced accuracy {scores.mean():.1%} ± {scores.std(ddof=1) / np.sqrt(3):.1%}")
 
 # sphinx_gallery_thumbnail_number = 1

@@ -2,16 +2,16 @@
 More rows than memory
 =====================
 
-The unlabelled rows of a semi-supervised problem may be far more than memory holds. Here they are a folder of parquet
-files. It is small, so that the example runs in seconds, but nothing below would change with a thousand times the rows:
-they are read a buffer at a time, shuffled, and forgotten.
+The unlabelled rows of a semi-supervised problem may far exceed memory. Here they are a folder of Parquet files. It is
+small, so that the example runs in seconds, but nothing below would change with a thousand times the rows: they are read
+one buffer at a time, shuffled, and forgotten.
 """
 
 # %%
 # A folder of files
 # -----------------
 # Twenty files of 20,000 rows: points around two interleaved moons, in columns of very different scale. One row in 4,000
-# has a label; in the others the label is missing.
+# has a label.
 
 import tempfile
 from pathlib import Path
@@ -49,8 +49,8 @@ print(f"{len(labels)} labelled rows, {source.n_rows:,} unlabelled ones; scales {
 # %%
 # The fit
 # -------
-# `passes=1` goes through all unlabelled rows once. The checkpoint is written every ten seconds: were this process
-# killed, the same line would go on from there, and end in the same model to the last bit.
+# `passes=1` makes one pass over all unlabelled rows. The checkpoint is written every ten seconds: if this process were
+# killed, the same line would resume from there and end with the same model to the last bit.
 
 clf = S3VMClassifier(TSG(passes=1, batch_size=512), random_state=0)
 clf.fit(scaled, checkpoint=folder / "run.checkpoint", every=10, resume=True)
@@ -59,13 +59,13 @@ print(f"{clf.n_iter_} iterations; {clf.safety_}")
 # %%
 # A model like any other
 # ----------------------
-# With the scaler in front it takes rows as they are in the files, and knows the names of the columns.
+# With the scaler in front it takes rows as they are in the files, and knows the column names.
 
 model = make_pipeline(scaler, clf)
 s3vm.save(model, folder / "moons.s3vm")
 
 # %%
-# Beside it, what the labelled rows alone can do. Both look at scaled rows here.
+# For comparison, what the labelled rows alone can do. Both get scaled rows here.
 
 svm = SVC(C=10).fit(labelled, labels)
 X_test, y_test = make_moons(5000, noise=0.2, random_state=1000)

@@ -2,16 +2,16 @@
 Comparing the solvers
 =====================
 
-Seven algorithms for the same problem, one word apart. They differ in what they can minimise, in how their time grows
-with the rows, and in what they find.
+Seven algorithms for the same problem, one word apart. They differ in the losses that they can minimise, in how their
+time grows with the number of rows, and in the minimum that they find.
 """
 
 # %%
-# Two moons, eight machines
-# -------------------------
+# Two moons, eight classifiers
+# ----------------------------
 #
-# The supervised SVM, then each solver with the same kernel and cost, the unlabelled rows at weight 1, so that all
-# of them have to use these.
+# The supervised SVM, then each solver with the same kernel and cost. The unlabelled rows have weight 1, so every solver
+# has to use them.
 
 import time
 
@@ -26,7 +26,7 @@ X, y = make_moons(500, noise=0.2, random_state=4)
 some = np.where(np.arange(len(y)) < 20, y, -1)
 
 # Five hundred rows need fewer random features than the 4,096 that FRS takes by default.
-machines = {
+classifiers = {
     "supervised": S3VMClassifier(unlabeled_weight=0),
     "tsg": S3VMClassifier("tsg"),
     "frs": S3VMClassifier(FRS(n_features=1024)),
@@ -37,7 +37,7 @@ machines = {
     "incremental": S3VMClassifier("incremental"),
 }
 figure, axes = plt.subplots(2, 4, figsize=(13, 6), layout="constrained")
-for ax, (name, clf) in zip(axes.ravel(), machines.items(), strict=True):
+for ax, (name, clf) in zip(axes.ravel(), classifiers.items(), strict=True):
     clf.set_params(gamma=8, probability=False, random_state=0)
     if name != "supervised":
         clf.set_params(unlabeled_weight=1)
@@ -48,21 +48,21 @@ for ax, (name, clf) in zip(axes.ravel(), machines.items(), strict=True):
         ax.get_legend().remove()
 
 # %%
-# All but `bgs` look for a wide margin, each in its own way, and end in different minima. `bgs` asks instead that
-# neighbours have the same output.
+# All but `bgs` look for a wide margin, each in its own way, and end in different minima. `bgs` instead wants neighbours
+# to have the same output.
 #
 # Time
 # ----
 #
-# By the number of unlabelled rows. The first fit of each is not counted: it compiles. The
-# :doc:`page on solvers </solvers>` goes on to 32,000 rows.
+# By the number of unlabelled rows. The first fit of each is not counted, since it compiles. The
+# :doc:`page on solvers </solvers>` continues to 32,000 rows.
 
 SIZES = (125, 250, 500, 1000)
 X, y = make_moons(20 + SIZES[-1], noise=0.2, random_state=0)
 some = np.where(np.arange(len(y)) < 20, y, -1)
 figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 print("rows        " + "".join(f"{size:>8,}" for size in SIZES))
-for name, clf in list(machines.items())[1:]:
+for name, clf in list(classifiers.items())[1:]:
     seconds = []
     for size in SIZES:
         start = time.perf_counter()
@@ -77,11 +77,11 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, ncols=2)
 
 # %%
-# The objectives are not to be compared, since not every solver minimises every loss. Each says in its history how
-# its own went:
+# Objectives of different solvers cannot be compared, since they minimise different losses. Each history shows how its
+# own objective fell:
 
 for name in ("cccp", "newton", "incremental"):
-    history = machines[name].history_["objective"]
+    history = classifiers[name].history_["objective"]
     print(f"{name:12} {len(history):3} iterations, objective {history[0]:8.2f} → {history[-1]:8.2f}")
 
 # sphinx_gallery_thumbnail_number = 1

@@ -2,16 +2,16 @@
 Text: sparse rows
 =================
 
-Documents are where semi-supervised SVMs began: reading one takes a minute, and there are always more of them. Rows are
-sparse, thousands of columns with a few dozen words each, and stay so all the way.
+Semi-supervised SVMs began with documents: reading one takes a minute, and there are always more of them. Rows are
+sparse, thousands of columns with a few dozen words each, and stay sparse throughout.
 """
 
 # %%
 # Documents
 # ---------
 #
-# The texts are made up, so that nothing has to be downloaded: four topics share most of their words, and each document
-# draws about sixty from the words of its topic. Forty of 3,000 documents have been read and labelled.
+# The texts are synthetic, so nothing has to be downloaded: four topics share most of their words, and each document
+# draws about sixty words from its topic. Forty of 3,000 documents are labelled.
 
 import time
 
@@ -41,27 +41,27 @@ print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {X.nnz / X.shape[0]:.0f}
 # Learning from them
 # ------------------
 #
-# For text the linear kernel is the usual one: a polynomial of degree 1. Labels are words here, and missing ones
-# mark the unlabelled documents (``unlabeled=None``).
+# For text the linear kernel is usual: a polynomial of degree 1. Labels are strings here, and missing labels mark the
+# unlabelled documents (``unlabeled=None``).
 
 svm = SVC(kernel="linear", C=10).fit(X[known], y[known])
 start = time.perf_counter()
 clf = S3VMClassifier(kernel=Polynomial(gamma=1, degree=1, coef0=0), unlabeled=None, random_state=0).fit(X, some)
 print(f"learnt from {X.shape[0]:,} documents in {time.perf_counter() - start:.1f} s")
-for name, one in {"supervised SVM": svm, "s3vm": clf}.items():
-    print(f"{name}: {np.mean(one.predict(X[~known]) != y[~known]):.1%} of the others are put into the wrong topic")
+for name, model in {"supervised SVM": svm, "s3vm": clf}.items():
+    print(f"{name}: {np.mean(model.predict(X[~known]) != y[~known]):.1%} of the others get the wrong topic")
 print(clf.safety_)
 
 # %%
 # Why it works
 # ------------
 #
-# Forty documents contain few of the words that tell topics apart. The other documents tell which words go together, and
-# so the gap between the topics is there to be found: hardly any of them is near the boundary.
+# Forty documents contain few of the words that distinguish the topics. The other documents show which words go
+# together, which reveals the gap between the topics: hardly any document is near the boundary.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
 alone = S3VMClassifier(clf.solver, kernel=clf.kernel, unlabeled=None, unlabeled_weight=0, random_state=0).fit(X, some)
-for ax, one, title in zip(axes, (alone, clf), ("labelled documents alone", "all documents"), strict=True):
-    plot.score_histogram(one, X, some, ax=ax).set_title(title)
+for ax, model, title in zip(axes, (alone, clf), ("labelled documents alone", "all documents"), strict=True):
+    plot.score_histogram(model, X, some, ax=ax).set_title(title)
 
 # sphinx_gallery_thumbnail_number = 1

@@ -2,8 +2,8 @@
 When unlabelled rows help, and when they do not
 ===============================================
 
-A semi-supervised SVM moves its boundary to where there are few rows. That is right if the classes are separated by
-gaps, useless if there are none, and wrong if the gaps are somewhere else. Four sets of two features show all of it.
+A semi-supervised SVM moves its boundary to where there are few rows. That is right if gaps separate the classes,
+useless if there are none, and wrong if the gaps are elsewhere. Four two-dimensional data sets show each case.
 """
 
 # %%
@@ -11,7 +11,7 @@ gaps, useless if there are none, and wrong if the gaps are somewhere else. Four 
 # ---------
 #
 # In the first two the gap is between the classes. The third is one cloud with a boundary through its middle: there is
-# no gap to find. In the fourth there is a gap, but it does not separate the classes, which meet inside a cluster.
+# no gap. In the fourth there is a gap, but it does not separate the classes, which meet inside a cluster.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -43,7 +43,7 @@ def elsewhere(rng):
     return X, (X[:, 0] > 0).astype(int)
 
 
-# The generator of the rows, the number of labels, the width of the kernel, and the draw that is shown.
+# The generator of the rows, the number of labels, the width of the kernel, and the draw to show.
 SETS = {
     "classes are clusters": (clusters, 20, 1, 0),
     "classes are moons": (moons, 40, 16, 0),
@@ -53,7 +53,7 @@ SETS = {
 
 
 def draw(name, seed):
-    """Rows, their true labels, and the labels that are known, as many of each class; the others are -1."""
+    """Rows, their true labels, and the known labels, equally many per class; the others are -1."""
     make, n_labelled, _, _ = SETS[name]
     rng = np.random.RandomState(seed)
     X, y = make(rng)
@@ -62,11 +62,11 @@ def draw(name, seed):
 
 
 # %%
-# What happens in one draw
-# ------------------------
+# One draw
+# --------
 #
 # Above, the SVM of the labelled rows alone (``unlabeled_weight=0``). Below, the unlabelled rows count as much as the
-# labelled ones, whether or not that is wise (``unlabeled_weight=1``). The line is the boundary, dashes are the margin.
+# labelled ones, wise or not (``unlabeled_weight=1``). The line is the boundary, the dashes are the margin.
 
 figure, axes = plt.subplots(2, 4, figsize=(13, 6), layout="constrained")
 for column, (name, (_, _, gamma, seed)) in enumerate(SETS.items()):
@@ -83,11 +83,11 @@ axes[0, 0].set_ylabel("labelled rows alone")
 axes[1, 0].set_ylabel("with unlabelled rows")
 
 # %%
-# Over several draws
-# ------------------
+# Several draws
+# -------------
 #
-# One draw may be luck. Here are six of each, and the default beside them, ``unlabeled_weight="auto"``, which uses the
-# unlabelled rows only if labelled rows that were left out of training speak for them.
+# One draw may be luck. Here are six of each, including the default, ``unlabeled_weight="auto"``, which uses the
+# unlabelled rows only if they help on labelled rows held out of training.
 
 DRAWS, WEIGHTS = 6, {"labelled rows alone": 0, "unlabelled rows at weight 1": 1, "chosen by the labels": "auto"}
 errors = np.empty((len(SETS), len(WEIGHTS), DRAWS))
@@ -108,16 +108,16 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
 
 # %%
-# What to take from it:
+# Conclusions:
 #
-# - Gaps between the classes are worth a lot of labels.
-# - Without a gap there is nothing to gain, and the boundary may be moved without need.
+# - Gaps between the classes are worth many labels.
+# - Without a gap there is nothing to gain, and the boundary may move needlessly.
 # - With a gap in the wrong place, unlabelled rows do harm, and more of them do not help.
 # - Twenty labels are few to tell these cases apart. The choice asks for strong evidence, so it misses some gains; in
-#   return it keeps out the harm.
+#   return it prevents the harm.
 #
-# You cannot look at your own data in this way if they have a hundred features. A histogram of the scores shows the same
-# thing in one dimension: rows without labels that keep away from 0 are a good sign.
+# You cannot plot your own data like this if they have a hundred features. A histogram of the scores shows the same in
+# one dimension: unlabelled rows that stay away from 0 are a good sign.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
 for ax, name in zip(axes, ("classes are moons", "one cloud"), strict=True):

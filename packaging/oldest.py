@@ -2,17 +2,17 @@
 
     python packaging/oldest.py > oldest.txt
 
-`make test-long` runs the tests with them. A bound is written once, in pyproject.toml; what is not bound there is as new
-as the rest allows.
+`make test-long` runs the tests with them. A bound is written once, in pyproject.toml; what has no bound
+there is as new as the rest allows.
 """
 
 import re
 import tomllib
 from pathlib import Path
 
-# What is bound there for machines of another kind, or to write the documentation and to look at the code.
+# Extras for other hardware and for the documentation, and tools that check the code.
 ELSEWHERE = {"docs", "gpu"}
-TOOLS = {"mypy", "ruff"}
+TOOLS = {"import-linter", "mypy", "ruff"}
 
 _BOUND = re.compile(r"(?P<name>[\w.-]+)(\[[\w,.-]+\])?\s*>=\s*(?P<version>[\w.]+)\s*(;.*)?")
 
@@ -21,9 +21,12 @@ def pins() -> list[str]:
     """``name==version`` for every requirement that has a lower bound."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *(line for name in sorted(extras.keys() - ELSEWHERE) for line in extras[name])]
-    found = {bound["name"]: bound["version"] for line in asked if (bound := _BOUND.fullmatch(line))}
-    return [f"{name}=={version}" for name, version in sorted(found.items()) if name not in TOOLS]
+    requirements = [
+        *project["dependencies"],
+        *(line for name in sorted(extras.keys() - ELSEWHERE) for line in extras[name]),
+    ]
+    oldest = {bound["name"]: bound["version"] for line in requirements if (bound := _BOUND.fullmatch(line))}
+    return [f"{name}=={version}" for name, version in sorted(oldest.items()) if name not in TOOLS]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python packaging/smoke.py dist/*.whl dist/*.tar.gz
 
-Each package is installed alone, where every extra must be missed in plain words, and then with one extra after the
-other, where what the extra is for must work. The second package gets the extras in the opposite order, so that an extra
-cannot live on what another one has brought.
+Each package is first installed alone: whatever needs an extra must then say which one. The extras follow one by one,
+and what each is for must work. The second package gets them in the opposite order, so that no extra can rely on what
+another one installed.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-# For development, or for machines of a kind that this one may not be.
+# For development, or for hardware that this machine may lack.
 ELSEWHERE = {"docs", "gpu", "test"}
 
 FITTED = """
@@ -30,11 +30,11 @@ FITTED = """
 """
 
 ALONE = """
-    import pathlib, sys
+    import importlib, pathlib, sys
     from importlib import metadata, resources
     assert pathlib.Path(s3vm.__file__).is_relative_to(sys.prefix), s3vm.__file__
     assert metadata.version("s3vm") == s3vm.__version__
-    for name in ("py.typed", "report/page.html", "report/sort.js"):
+    for name in ("py.typed", "inspect/page.html", "inspect/sort.js"):
         assert resources.files("s3vm").joinpath(name).is_file(), name
     assert clf.score(X, y) > 0.8
     clf.save("model.s3vm")
@@ -42,9 +42,9 @@ ALONE = """
     for name in s3vm.__all__:
         getattr(s3vm, name)
     uses = {
-        "cli": lambda: s3vm.sources.readers,
-        "onnx": lambda: s3vm.persistence.to_onnx(clf, "model.onnx"),
-        "report": lambda: s3vm.inspect.plot.decision_boundary(clf, X, some),
+        "cli": lambda: importlib.import_module("s3vm.sources.readers"),
+        "onnx": lambda: s3vm.to_onnx(clf, "model.onnx"),
+        "report": lambda: s3vm.plot.decision_boundary(clf, X, some),
     }
     for extra, use in uses.items():
         try:
@@ -64,7 +64,8 @@ EXTRAS = {
         for args in ("fit rows.csv --target label -o cli.s3vm", "info cli.s3vm",
                      "predict cli.s3vm rows.csv -o out.parquet", "predict cli.s3vm rows.csv -o out.csv"):
             subprocess.run([command, *args.split()], check=True, stdout=subprocess.DEVNULL)
-        assert s3vm.sources.readers.read("rows.csv", target="label").rows.shape == (120, 2)
+        from s3vm.sources import readers
+        assert readers.read("rows.csv", target="label").rows.shape == (120, 2)
         import pyarrow.parquet
         assert pyarrow.parquet.read_table("out.parquet").num_rows == 120
     """,
@@ -74,8 +75,8 @@ EXTRAS = {
         if __name__ == "__main__":
             with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
                 rows = dask.array.from_array(X, chunks=(40, -1)), dask.array.from_array(some, chunks=40)
-                there = s3vm.DaskS3VMClassifier(client=client, random_state=0).fit(*rows)
-                assert np.mean(there.predict(rows[0]).compute() == y) > 0.8
+                distributed = s3vm.S3VMClassifier(random_state=0).fit(*rows)
+                assert np.mean(distributed.predict(rows[0]).compute() == y) > 0.8
     """,
     "data": """
         import pathlib, pooch
@@ -86,14 +87,14 @@ EXTRAS = {
     """,
     "onnx": """
         import onnx
-        s3vm.persistence.to_onnx(clf, "model.onnx")
+        s3vm.to_onnx(clf, "model.onnx")
         onnx.checker.check_model(onnx.load("model.onnx"))
     """,
     "report": """
         import matplotlib
         matplotlib.use("agg")
         import pathlib
-        s3vm.inspect.plot.decision_boundary(clf, X, some).figure.savefig("boundary.png")
+        s3vm.plot.decision_boundary(clf, X, some).figure.savefig("boundary.png")
         s3vm.write_report(clf, X, some, "report.html")
         assert "<svg" in pathlib.Path("report.html").read_text() or "<img" in pathlib.Path("report.html").read_text()
     """,
@@ -113,21 +114,21 @@ def main(packages: list[str]) -> None:
 
 
 def contents(package: Path) -> None:
-    """Whether what belongs into a package is in it, and nothing else."""
+    """Checks that a package holds what it should, and nothing else."""
     if package.suffix == ".whl":
         with zipfile.ZipFile(package) as archive:
             names = archive.namelist()
         needed = ["s3vm/py.typed", "s3vm/inspect/page.html", "s3vm/inspect/sort.js", "licenses/LICENSE"]
-        strange = [name for name in names if not name.startswith(("s3vm/", "s3vm-"))]
+        unexpected = [name for name in names if not name.startswith(("s3vm/", "s3vm-"))]
     else:
         with tarfile.open(package) as archive:
             names = archive.getnames()
         needed = ["LICENSE", "README.md", "CHANGELOG.md", "docs/quality.md", "tests/files/1.json", "tests/toy.py"]
-        strange = [name for name in names if "/.venv/" in name or "/dist/" in name]
-    strange += [name for name in names if "__pycache__" in name]
-    missing = [name for name in needed if not any(found.endswith(name) for found in names)]
-    if missing or strange:
-        sys.exit(f"{package.name}: missing {missing}, should not be there {strange}")
+        unexpected = [name for name in names if "/.venv/" in name or "/dist/" in name]
+    unexpected += [name for name in names if "__pycache__" in name]
+    missing = [name for name in needed if not any(packed.endswith(name) for packed in names)]
+    if missing or unexpected:
+        sys.exit(f"{package.name}: missing {missing}, unexpected {unexpected}")
 
 
 def try_out(package: Path, order: list[str]) -> None:

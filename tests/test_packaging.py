@@ -1,4 +1,4 @@
-"""What a package built from here says and holds; `make smoke` builds and installs it."""
+"""What a built package declares and contains; `make smoke` builds and installs it."""
 
 import re
 import runpy
@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 
 import s3vm
 
@@ -25,12 +26,12 @@ def test_one_version():
     assert cited == [f"version: {s3vm.__version__}"]
 
 
-def test_files_that_are_not_python_are_where_the_wheel_takes_them_from(project):
+def test_other_files_are_where_the_wheel_takes_them_from(project):
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/s3vm"]
-    room = resources.files("s3vm")
-    found = {path.suffix for path in Path(str(room)).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    assert found == {".py", ".typed", ".html", ".js"}
-    assert room.joinpath("py.typed").is_file()
+    package = resources.files("s3vm")
+    files = [path for path in Path(str(package)).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {path.suffix for path in files} == {".py", ".typed", ".html", ".js"}
+    assert package.joinpath("py.typed").is_file()
 
 
 def test_the_sdist_takes_what_exists(project):
@@ -45,14 +46,36 @@ def test_every_extra_has_a_smoke_test(project):
 
 
 def test_the_oldest_versions_are_the_bounds(project):
-    """Every requirement of the tests has a bound, and is pinned to it, but for tools and for more of what is bound."""
+    """Every requirement of the tests has a lower bound and is pinned to it, except for tools."""
     oldest = runpy.run_path(str(ROOT / "packaging" / "oldest.py"))
     pins, extras = oldest["pins"](), project["project"]["optional-dependencies"]
     assert "numpy==1.26" in pins
-    asked = [*project["project"]["dependencies"], *extras["test"]]
-    names = {re.match(r"[\w-]+", line)[0] for line in asked} - oldest["TOOLS"] - {"s3vm"}
+    requirements = [*project["project"]["dependencies"], *extras["test"]]
+    names = {re.match(r"[\w-]+", line)[0] for line in requirements} - oldest["TOOLS"] - {"s3vm"}
     assert names <= {pin.partition("==")[0] for pin in pins}
     assert len(pins) == len({pin.partition("==")[0] for pin in pins})
+
+
+def test_workflow(project):
+    """Every job runs a target of the Makefile; the tests run on every Python that the package says it is for."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    pythons = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
+    assert jobs["test"]["strategy"]["matrix"]["python"] == pythons
+    assert project["project"]["requires-python"] == f">={pythons[0]}"
+    makefile = (ROOT / "Makefile").read_text()
+    for name, target in {"test": "test", "docs": "docs", "wheel": "smoke"}.items():
+        commands = [step["run"] for step in jobs[name]["steps"] if "run" in step]
+        assert commands == [f"make {target}"]
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_read_the_docs_builds_as_make_does(project):
+    """With the same extra and the same configuration, and warnings are errors there too."""
+    config = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
+    assert config["python"]["install"][0]["extra_requirements"] == ["docs"]
+    assert "docs" in project["project"]["optional-dependencies"]
+    assert (ROOT / config["sphinx"]["configuration"]).is_file()
+    assert config["sphinx"]["fail_on_warning"]
 
 
 def test_extras_name_themselves_where_the_library_is_missing():

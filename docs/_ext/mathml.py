@@ -1,6 +1,6 @@
-"""Formulae as MathML, which browsers draw by themselves: a page needs neither a script nor a network.
+"""Formulae as MathML, which browsers render themselves: a page needs neither scripts nor a network.
 
-docutils translates TeX to MathML; Sphinx has no renderer that uses it.
+docutils converts TeX to MathML, but Sphinx has no renderer that uses it.
 """
 
 from docutils import nodes
@@ -29,6 +29,6 @@ def _display(translator, node):
 def _mathml(node, as_block):
     try:
         return tex2mathml(node.astext(), as_block=as_block)
-    except MathError as problem:
-        _log.warning("%s: %s", node.astext(), problem, location=node)
+    except MathError as error:
+        _log.warning("%s: %s", node.astext(), error, location=node)
         return ""

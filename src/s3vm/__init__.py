@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s3vm.sources.files import FileSource
     from s3vm.training.loop import CheckpointNotWritten, Interrupted, OutOfRows, OutOfTime
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BGS",
