@@ -45,11 +45,9 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
     footnote = []
     if held_out is not None and test is None:
         chosen = [*model["tuned"], *(["the weight"] if verdict is not None else [])]
-        text = f"Held-out: each of the {held_out['rows']:,} labelled rows was tested on a model trained without it."
+        text = f"Held-out: each of the {held_out['rows']:,} labelled rows was predicted by a model trained without it."
         if chosen:
-            text += (
-                f" The same rows chose {_and(chosen)}, so this error is slightly optimistic; use --test to avoid this."
-            )
+            text += f" The same rows chose {_and(chosen)}, so this error is slightly optimistic; --test is not."
         footnote = [_footnote(text)]
     return [_headline(result["data"]), Text(), grid(facts), *footnote]
 
