@@ -709,7 +709,7 @@ def test_names_in_files_do_not_steer_the_terminal(folder, tmp_path):
         assert "[/red]" in shown
 
 
-def test_the_whole_story():
+def test_verbose_shows_the_traceback():
     result = CliRunner().invoke(app, ["fit", "nothing.csv", "-t", "x", "--verbose"])
     assert isinstance(result.exception, tables.TableError)
 
@@ -720,10 +720,10 @@ def test_called_from_python(capsys):
     assert "nothing.csv: there is no such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "found"), [("--solver ne", ["newton"]), ("--kernel lap", ["laplacian"])])
-def test_completion(words, found):
-    told = {"_S3VM_COMPLETE": "complete_bash", "COMP_WORDS": f"s3vm fit {words}", "COMP_CWORD": "3"}
-    assert CliRunner().invoke(app, prog_name="s3vm", env=told).stdout.split() == found
+@pytest.mark.parametrize(("words", "completions"), [("--solver ne", ["newton"]), ("--kernel lap", ["laplacian"])])
+def test_completion(words, completions):
+    env = {"_S3VM_COMPLETE": "complete_bash", "COMP_WORDS": f"s3vm fit {words}", "COMP_CWORD": "3"}
+    assert CliRunner().invoke(app, prog_name="s3vm", env=env).stdout.split() == completions
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _report(
 ) -> None:
     labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
     more = {"data": name, "scaled": settings.scale}
-    title = f"Model of {Path(name).name}"
+    title = f"What was learnt from {Path(name).name}"
     write_report(model.classifier, model.rows, labels, path, test, title=title, more=more)
 
 

@@ -35,7 +35,7 @@ def write_report(
     path: Any,
     test: tuple[Any, Any] | None = None,
     *,
-    title: str = "Fitted classifier",
+    title: str = "What the classifier has learnt",
     more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes an HTML report of a fitted classifier and returns its path.
@@ -110,7 +110,7 @@ class _Fit:
         held_out = self.held_out_error()
         if held_out is not None:
             error, rows = held_out
-            figures["Held-out error"] = _with_interval(round(error * rows), rows)
+            figures["Cross-validated error"] = _with_interval(round(error * rows), rows)
         figures["Labelled rows"] = f"{self.n_labelled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
         figures["Unlabelled rows"] = f"{self.n_unlabelled:,}\nweight {self.weight():.3g}"
         return figures
@@ -159,7 +159,7 @@ class _Fit:
         }
         if self.n_unlabelled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
-            table["fraction of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
+            table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
         if self.test is not None:
             table["test rows"] = [int((self.test_codes == code).sum()) for code in codes]
             table["recall"] = [_mean(self.predicted[self.test_codes == code] == code) for code in codes]

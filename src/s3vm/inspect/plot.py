@@ -99,7 +99,7 @@ def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = No
         labelled = points[codes == code]
         if len(labelled):
             look |= {"s": factor * float(np.clip(4_000 / len(labelled), 14, 40)), "edgecolors": [ax.get_facecolor()]}
-            handles.append(ax.scatter(*labelled.T, zorder=3, label=f"class {_plain(name)}", **look))
+            handles.append(ax.scatter(*labelled.T, zorder=3, label=f"class {_label_text(name)}", **look))
     if len(unlabelled):
         # As vectors, thousands of dots would make a file large and slow.
         look = {"s": float(np.clip(8_000 / len(unlabelled), 4, 14)), "rasterized": True}
@@ -107,7 +107,7 @@ def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = No
         handles.append(ax.scatter([], [], s=14, color=_GRAY, linewidths=0, label="unlabelled"))
     ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
     across_name, up_name = sample.feature_names
-    ax.set(xlabel=_plain(across_name), ylabel=_plain(up_name))
+    ax.set(xlabel=_label_text(across_name), ylabel=_label_text(up_name))
     ax.legend(handles=[*handles, *lines], ncols=1 + len(handles) // 7, fontsize="small", framealpha=0.9)
     return ax
 
@@ -191,7 +191,7 @@ def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
         ax.bar(left, unlabelled, color=_GRAY, label="unlabelled", **bar)
     base = np.zeros(len(left))
     for (name, count), color in zip(counts.items(), _COLORS, strict=False):
-        ax.bar(left, down * count, bottom=base, color=color, label=_plain(name), **bar)
+        ax.bar(left, down * count, bottom=base, color=color, label=_label_text(name), **bar)
         base += down * count
     entries = len(counts) + bool(unlabelled.any())
     ax.set_ylim(1.06 * base.min(), (1.2 if entries <= 4 else 1.32) * max(unlabelled.max(), base.max()))
@@ -246,7 +246,7 @@ def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "A
     ax.errorbar(
         points["probability"], points["observed"], spread, color=_COLORS[0], marker="o", capsize=2, label="observed"
     )
-    event = f"class {_plain(names[1])}" if binary else "the predicted class"
+    event = f"class {_label_text(names[1])}" if binary else "the predicted class"
     ax.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), xlabel=f"probability of {event}", ylabel=f"fraction of {event}")
     if not binary:
         ax.set(xlim=(points["from"][0] - 0.02, 1.02), ylabel="fraction classified correctly")
@@ -293,7 +293,7 @@ def _hide_spines(ax: "Axes") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _plain(name: str) -> str:
+def _label_text(name: str) -> str:
     """The name shortened to one line, with dollar signs escaped, which matplotlib takes for mathematics."""
     name = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
     if len(name) > _MAX_LENGTH:
