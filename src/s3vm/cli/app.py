@@ -12,38 +12,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from s3vm import __version__
-from s3vm.cli.options import (
-    COLUMNS,
-    MODEL,
-    OUTPUT,
-    Checkpoint,
-    Cost,
-    Data,
-    Drop,
-    Encode,
-    Features,
-    Gamma,
-    Jobs,
-    Json,
-    Kernel,
-    Mark,
-    MaxSeconds,
-    Model,
-    NoScale,
-    Quiet,
-    Report,
-    Resume,
-    Seed,
-    Solver,
-    Stream,
-    Target,
-    Test,
-    Unlabeled,
-    Verbose,
-    Weight,
-    complete_solver,
-    option,
-)
+from s3vm.cli import options
+from s3vm.cli.options import option
 
 if TYPE_CHECKING:
     from s3vm.cli.console import Screen
@@ -146,33 +116,33 @@ def _names(value: str | None) -> tuple[str, ...]:
     "s3vm fit folder/ -t label --checkpoint run.checkpoint --resume --max-seconds 3600",
 )
 def fit(
-    data: Data,
-    target: Target = None,
+    data: options.Data,
+    target: options.Target = None,
     output: Annotated[
         str | None, option("--output", "-o", metavar="FILE", help="Model file; by default DATA's name with .s3vm.")
     ] = None,
-    test: Test = None,
-    unlabeled: Unlabeled = None,
-    features: Features = None,
-    drop: Drop = None,
-    mark: Mark = None,
-    solver: Solver = "tsg",
-    kernel: Kernel = "rbf",
-    C: Cost = None,
-    gamma: Gamma = None,
-    weight: Weight = "auto",
-    no_scale: NoScale = False,
-    encode: Encode = None,
-    stream: Stream = None,
-    checkpoint: Checkpoint = None,
-    resume: Resume = False,
-    max_seconds: MaxSeconds = None,
-    seed: Seed = 0,
-    jobs: Jobs = -1,
-    report: Report = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    test: options.Test = None,
+    unlabeled: options.Unlabeled = None,
+    features: options.Features = None,
+    drop: options.Drop = None,
+    mark: options.Mark = None,
+    solver: options.Solver = "tsg",
+    kernel: options.Kernel = "rbf",
+    C: options.Cost = None,
+    gamma: options.Gamma = None,
+    weight: options.Weight = "auto",
+    no_scale: options.NoScale = False,
+    encode: options.Encode = None,
+    stream: options.Stream = None,
+    checkpoint: options.Checkpoint = None,
+    resume: options.Resume = False,
+    max_seconds: options.MaxSeconds = None,
+    seed: options.Seed = 0,
+    jobs: options.Jobs = -1,
+    report: options.Report = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Train a model on labelled and unlabelled rows, and save it.
 
@@ -199,19 +169,19 @@ def fit(
     "s3vm predict spam.s3vm new.csv | head",
 )
 def predict(
-    model: Model,
-    data: Data,
+    model: options.Model,
+    data: options.Data,
     output: Annotated[
         str, option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz) or Parquet file; - is standard output.")
     ] = "-",
     scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
     keep: Annotated[str | None, option(metavar="A,B,…", help="Columns of DATA to copy to the output.")] = None,
-    drop: Drop = None,
-    jobs: Jobs = -1,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    drop: options.Drop = None,
+    jobs: options.Jobs = -1,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Predict the class of every row of a file of any size.
 
@@ -227,14 +197,14 @@ def predict(
 
 @_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
 def evaluate(
-    model: Model,
-    data: Data,
-    target: Target = None,
-    mark: Mark = None,
-    jobs: Jobs = -1,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    model: options.Model,
+    data: options.Data,
+    target: options.Target = None,
+    mark: options.Mark = None,
+    jobs: options.Jobs = -1,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Test a model on labelled rows.
 
@@ -246,7 +216,7 @@ def evaluate(
 
 
 @_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json")
-def info(model: Model, json: Json = False) -> None:
+def info(model: options.Model, json: options.Json = False) -> None:
     """Describe a model file."""
     from s3vm.cli.info import run_info
 
@@ -259,14 +229,14 @@ def info(model: Model, json: Json = False) -> None:
     "s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005",
 )
 def export(
-    model: Model,
+    model: options.Model,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="An .onnx file, or .s3vm with --compress.")],
     compress: Annotated[
         str | None, option(metavar="FILE", help="Make the model smaller, using rows like those to predict.")
     ] = None,
     tolerance: Annotated[float, option(help="Fraction of rows whose class may change.")] = 0.01,
-    json: Json = False,
-    quiet: Quiet = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Convert a model to ONNX, or to a smaller one that predicts nearly the same."""
     from s3vm.cli.export import run_export
@@ -276,23 +246,23 @@ def export(
 
 @_command("s3vm tune mails.csv --target label", "s3vm tune mails.csv -t label --kernel matern --json")
 def tune(
-    data: Data,
-    target: Target = None,
-    unlabeled: Unlabeled = None,
-    features: Features = None,
-    drop: Drop = None,
-    mark: Mark = None,
-    solver: Solver = "tsg",
-    kernel: Kernel = "rbf",
-    C: Cost = None,
-    gamma: Gamma = None,
-    weight: Weight = "auto",
-    no_scale: NoScale = False,
-    seed: Seed = 0,
-    jobs: Jobs = -1,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    data: options.Data,
+    target: options.Target = None,
+    unlabeled: options.Unlabeled = None,
+    features: options.Features = None,
+    drop: options.Drop = None,
+    mark: options.Mark = None,
+    solver: options.Solver = "tsg",
+    kernel: options.Kernel = "rbf",
+    C: options.Cost = None,
+    gamma: options.Gamma = None,
+    weight: options.Weight = "auto",
+    no_scale: options.NoScale = False,
+    seed: options.Seed = 0,
+    jobs: options.Jobs = -1,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Choose C, gamma and the weight of the unlabelled rows by cross-validation on the labelled ones.
 
@@ -312,34 +282,29 @@ def tune(
     "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
 )
 def compare(
-    data: Data,
-    target: Target = None,
-    test: Test = None,
-    unlabeled: Unlabeled = None,
-    features: Features = None,
-    drop: Drop = None,
-    mark: Mark = None,
+    data: options.Data,
+    target: options.Target = None,
+    test: options.Test = None,
+    unlabeled: options.Unlabeled = None,
+    features: options.Features = None,
+    drop: options.Drop = None,
+    mark: options.Mark = None,
     max_rows: Annotated[
         int,
-        option(metavar="N", help="Size of the random sample of unlabelled rows; 0 uses all.", panel=COLUMNS),
+        option(metavar="N", help="Size of the random sample of unlabelled rows; 0 uses all.", panel=options.COLUMNS),
     ] = 5000,
-    solver: Annotated[
-        list[str] | None,
-        option(
-            metavar="NAME", help="The only s3vm solver to run. Repeatable.", autocompletion=complete_solver, panel=MODEL
-        ),
-    ] = None,
-    kernel: Kernel = "rbf",
-    C: Cost = None,
-    gamma: Gamma = None,
-    weight: Weight = "auto",
-    no_scale: NoScale = False,
-    seed: Seed = 0,
-    jobs: Jobs = -1,
-    report: Report = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    solver: options.Solvers = None,
+    kernel: options.Kernel = "rbf",
+    C: options.Cost = None,
+    gamma: options.Gamma = None,
+    weight: options.Weight = "auto",
+    no_scale: options.NoScale = False,
+    seed: options.Seed = 0,
+    jobs: options.Jobs = -1,
+    report: options.Report = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare a supervised SVM, self-training, label spreading and the s3vm solvers on your data.
 
@@ -360,10 +325,10 @@ def compare(
 
 @_command("s3vm demo", "s3vm demo --picture demo.png")
 def demo(
-    picture: Annotated[str | None, option(metavar="FILE", help="Also draw a picture.", panel=OUTPUT)] = None,
-    jobs: Jobs = -1,
-    json: Json = False,
-    quiet: Quiet = False,
+    picture: Annotated[str | None, option(metavar="FILE", help="Also draw a picture.", panel=options.OUTPUT)] = None,
+    jobs: options.Jobs = -1,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """See it work on handwritten digits with a handful of labels. Takes half a minute."""
     from s3vm.cli.demo import run_demo

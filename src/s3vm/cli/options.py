@@ -6,7 +6,6 @@ import typer
 
 __all__ = [
     "COLUMNS",
-    "MODEL",
     "OUTPUT",
     "Checkpoint",
     "Cost",
@@ -27,25 +26,25 @@ __all__ = [
     "Resume",
     "Seed",
     "Solver",
+    "Solvers",
     "Stream",
     "Target",
     "Test",
     "Unlabeled",
     "Verbose",
     "Weight",
-    "complete_solver",
     "option",
 ]
 
 # The panels of the help.
-MODEL, COLUMNS, OUTPUT, _LONG_RUNS = "Model", "Columns and rows", "Output", "Long runs"
+_MODEL, COLUMNS, OUTPUT, _LONG_RUNS = "Model", "Columns and rows", "Output", "Long runs"
 
 
 def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
-def complete_solver(incomplete: str) -> list[str]:
+def _complete_solver(incomplete: str) -> list[str]:
     from s3vm.solvers import SOLVERS
 
     return [name for name in SOLVERS if name.startswith(incomplete)]
@@ -93,29 +92,37 @@ Stream = Annotated[
     ),
 ]
 
-Solver = Annotated[str, option(metavar="NAME", help="Training algorithm.", autocompletion=complete_solver, panel=MODEL)]
+Solver = Annotated[
+    str, option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver, panel=_MODEL)
+]
+Solvers = Annotated[
+    list[str] | None,
+    option(
+        metavar="NAME", help="The only s3vm solver to run. Repeatable.", autocompletion=_complete_solver, panel=_MODEL
+    ),
+]
 Kernel = Annotated[
     str,
-    option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel, panel=MODEL),
+    option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel, panel=_MODEL),
 ]
 Cost = Annotated[
     float | None,
-    option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given.", panel=MODEL),
+    option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given.", panel=_MODEL),
 ]
 Gamma = Annotated[
     str | None,
-    option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.', panel=MODEL),
+    option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.', panel=_MODEL),
 ]
 Weight = Annotated[
     str,
     option(
         metavar="NUMBER",
         help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.',
-        panel=MODEL,
+        panel=_MODEL,
     ),
 ]
-NoScale = Annotated[bool, option("--no-scale", help="Do not standardise the features.", panel=MODEL)]
-Seed = Annotated[int, option(help="The same seed gives the same model.", panel=MODEL)]
+NoScale = Annotated[bool, option("--no-scale", help="Do not standardise the features.", panel=_MODEL)]
+Seed = Annotated[int, option(help="The same seed gives the same model.", panel=_MODEL)]
 
 Checkpoint = Annotated[
     str | None, option(metavar="FILE", help="Save the state of the training here.", panel=_LONG_RUNS)
