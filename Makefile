@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=  # the tests start many processes, and each wo
 .PHONY: demo test test-long coverage soak docs dist smoke clean
 
 demo: .venv/demo
-	$(BIN)/python examples/demo.py
+	$(BIN)/s3vm demo --picture demo.png
 
 # Three processes on two cores, since some tests wait for others.
 test: .venv/test
@@ -55,7 +55,7 @@ smoke: dist
 
 # An empty file marks what is installed, so that a second call installs nothing.
 .venv/demo: pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --editable ".[report]"
+	$(BIN)/pip install --quiet --editable ".[cli,report]"
 	touch $@
 
 .venv/test: pyproject.toml | .venv/bin/python

@@ -56,7 +56,6 @@ numpydoc_xref_param_type = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
-    "ignore_pattern": r"demo\.py",
     "within_subsection_order": "ExampleTitleSortKey",
     "download_all_examples": False,
     "capture_repr": (),  # only printed output

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from experiments import cli
-from s3vm.cli.app import Commands, Json, Quiet, Verbose
+from s3vm.cli.app import Commands
 from s3vm.cli.console import Screen
+from s3vm.cli.options import Json, Quiet, Verbose
 
 app = typer.Typer(
     name="experiments",

@@ -22,7 +22,7 @@ from experiments.runner import Standing
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.cli.console import Screen, grid, percent, seconds
-from s3vm.cli.inputs import writable
+from s3vm.cli.inputs import check_writable
 from s3vm.cli.summary import plain_table
 
 __all__ = ["bench", "list_datasets", "report"]
@@ -34,7 +34,7 @@ def bench(screen: Screen, config: str, output: str | None, processes: int | None
     """Runs what a configuration asks for; an interrupted one goes on where it stopped."""
     described = read(config)
     target = f"{Path(config).stem}.parquet" if output is None else output
-    writable(target, inputs=[config])
+    check_writable(target, inputs=[config])
     standing, start = Standing(), time.perf_counter()
     try:
         if shown and sys.stderr.isatty():
@@ -74,7 +74,7 @@ def report(screen: Screen, results: str, output: str | None) -> None:
     if not Path(results).is_file():
         raise FileNotFoundError(f"{results or repr('')}: there is no such file; s3vm bench makes one")
     target = str(Path(results).with_suffix(".html")) if output is None else output
-    writable(target, inputs=[results])
+    check_writable(target, inputs=[results])
     optional("matplotlib", "report")
     from experiments.report.experiment import of_experiment
 

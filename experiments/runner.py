@@ -17,7 +17,7 @@ from typing import Any
 
 from experiments.config import Config, key_of, read
 from experiments.results import Results
-from s3vm.inspect.page import machine
+from s3vm.inspect.page import machine_facts
 
 __all__ = ["Standing", "run"]
 
@@ -243,7 +243,7 @@ def _smaller(n: int, rows: int | None) -> bool:
 
 
 def _common(config: Config) -> dict[str, Any]:
-    facts = machine()
+    facts = machine_facts()
     here = {name: facts.pop(name) for name in _FACTS}
     made = {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(facts)}
     return made | {"limit_megabytes": config.megabytes}

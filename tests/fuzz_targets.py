@@ -707,9 +707,12 @@ _FAST = ["--C", "1", "--gamma", "1", "--max-seconds", "0.001", "--weight", "1", 
 
 def command_line(folder):
     """The commands: exit code 0, or 1 and one line on standard error."""
+    from experiments.__main__ import app as experiments_app
+
     from s3vm.cli.app import app
 
-    command_of = get_command(app)
+    experiments = get_command(experiments_app)
+    command_of = dict.fromkeys(experiments.commands, experiments)
 
     def invoked(args):
         """The exit code of a command, and its lines on standard error."""
@@ -717,7 +720,7 @@ def command_line(folder):
         err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="")
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                code = command_of.main(args, prog_name="s3vm")
+                code = command_of.get(args[0] if args else "", get_command(app)).main(args, prog_name="s3vm")
             except SystemExit as end:
                 code = end.code
             out.flush()

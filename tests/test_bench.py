@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from experiments import cli as benching
 from experiments import config, datasets, results, runner, theory, work, worker
+from experiments.__main__ import app as experiments_app
 from experiments.ablation import VARIANTS, PrintedHat
 from experiments.report import charts
 from experiments.report.experiment import of_experiment
@@ -578,3 +580,50 @@ def test_live_table():
     shown = out.getvalue()
     for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
         assert text in shown
+
+
+# The commands
+
+
+def command(*args, code=0):
+    """The outcome of `python -m experiments`, which must end with that code."""
+    result = CliRunner().invoke(experiments_app, list(map(str, args)), env={"COLUMNS": "300", "TERM": "dumb"})
+    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
+    return result
+
+
+def test_list_of_datasets(toy, monkeypatch):
+    shown = command("datasets").stdout
+    assert "digits" in shown
+    sets = {data["name"]: data for data in json.loads(command("datasets", "--json").stdout)["datasets"]}
+    assert (sets["toy"]["rows"], sets["toy"]["features"]) == (1000, 3)
+    assert set(sets["toy"]["classes"]) == {"-1", "1"}
+    monkeypatch.setenv("S3VM_DATA", "nowhere")
+    assert "warning: S3VM_DATA names nowhere" in command("datasets").stderr
+    monkeypatch.delenv("S3VM_DATA")
+    assert "S3VM_DATA" in command("datasets").stdout
+
+
+def test_a_report_of_results_that_make_no_sense(tmp_path):
+    table = Results(tmp_path / "r.parquet")
+    table.append({"key": "1", "part": "errors", "set": "skin", "solver": "tsg", "protocol": "honest", "status": "ok"})
+    table.close()
+    assert "its rows do not make sense" in command("report", tmp_path / "r.parquet", code=1).stderr
+    assert "is not a file: give an experiment" in command("bench", tmp_path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("bench e.toml -o e.toml", "e.toml cannot be written: it is an input"),
+        ("report e.toml -o e.toml", "e.toml cannot be written: it is an input"),
+        ("report .", "no such file"),
+        ("report ''", "'': "),
+    ],
+)
+def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.toml").write_text("[theory]\n")
+    assert message in command(*shlex.split(args), code=1).stderr
+    assert (tmp_path / "e.toml").read_text() == "[theory]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["e.toml"]

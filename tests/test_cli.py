@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from experiments import results
 from rich.console import Console
 from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
 from sklearn.pipeline import make_pipeline
@@ -26,16 +25,14 @@ import s3vm
 from pages import ROOT, blocks, commands, in_substance, printed
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli
 from s3vm._utils import container
-from s3vm.cli import console as screen
-from s3vm.cli import demo as showing
-from s3vm.cli import summary
 from s3vm.cli.app import app
-from s3vm.cli.console import Screen
-from s3vm.cli.inputs import Files, gather
+from s3vm.cli.console import Screen, file_size, seconds
+from s3vm.cli.inputs import InputFiles, read_data
+from s3vm.cli.summary import prediction_summary
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
 
-COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo", "datasets", "bench", "report")
+COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo")
 X, Y = make_moons(900, noise=0.15, random_state=0)
 X = (X * [1, 30] + [5, 0]).astype(np.float32)
 NAMES = np.array(["ham", "spam"])[Y]
@@ -109,7 +106,7 @@ def test_help_and_version():
         assert command in everything
         shown = run(command, "--help").stdout
         assert "Examples" in shown
-        assert f"$ s3vm {command}" in shown or "S3VM_DATA" in shown
+        assert f"$ s3vm {command}" in shown
 
 
 def test_as_a_module():
@@ -128,8 +125,7 @@ def test_without_the_extra(monkeypatch):
 def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("S3VM_DATA", raising=False)
-    monkeypatch.setattr(showing, "_DRAWS", 1)
+    monkeypatch.setattr("s3vm.cli.demo._DRAWS", 1)
     page = blocks("docs/cli.md")
     exec(next(text for language, text in page if language == "python"), {})
     for language, text in page:
@@ -182,7 +178,9 @@ def test_fit_from_several_files_and_kinds(folder, tmp_path):
 def test_dense_rows_below_sparse_ones(tmp_path):
     dump_svmlight_file(X[:50], Y[:50], str(tmp_path / "few.svmlight"))
     np.save(tmp_path / "many.npy", X[50:100])
-    both = gather(Screen(), Files(str(tmp_path / "few.svmlight"), None, unlabeled=(str(tmp_path / "many.npy"),)))
+    both = read_data(
+        Screen(), InputFiles(str(tmp_path / "few.svmlight"), None, unlabeled=(str(tmp_path / "many.npy"),))
+    )
     np.testing.assert_allclose(both.rows.toarray(), X[:100], rtol=1e-6)
     assert both.labels.tolist() == [*Y[:50].tolist(), *[None] * 50]
 
@@ -232,13 +230,13 @@ def test_warnings(folder, tmp_path):
     said = run("fit", folder / "few.csv", "-t", "label", *model).stderr
     assert "warning: no unlabelled rows: this is a plain SVM" in said
     said = run("fit", folder / "mails.csv", "-t", "label", *model, "--no-scale").stderr
-    assert "features are not scaled: 'height' has a spread of" in said
+    assert "features are not scaled: 'height' has a standard deviation of" in said
     np.savez(tmp_path / "signs.npz", X=X[:80], y=np.where(Y[:80], 1, -1))
     assert "label -1 counts as a class" in run("fit", tmp_path / "signs.npz", *model).stderr
     labels = np.where(np.arange(600) < 100, np.where(np.arange(600) < 94, "ham", "spam"), "")
     pa_csv.write_csv(table(X[:600] + 3 * (labels == "spam")[:, None], labels), tmp_path / "skewed.csv")
     result = run("fit", tmp_path / "skewed.csv", "-t", "label", *model, "--C", 1, "--gamma", 1)
-    assert "skewed classes (spam 6.0% of the labelled rows)" in result.stderr
+    assert "imbalanced classes (spam 6.0% of the labelled rows)" in result.stderr
     assert "Balanced error" in result.stdout
     pa_csv.write_csv(table(X[:60] + np.float32(1e7), NAMES[:60]), tmp_path / "far.csv")
     assert "subtract a constant" in run("fit", tmp_path / "far.csv", "-t", "label", *model).stderr
@@ -429,7 +427,7 @@ def test_a_class_that_is_called_as_a_missing_value(tmp_path):
     found = of_json("fit", tmp_path / "na.csv", *common)["data"]
     assert (set(found["classes"]), found["unlabelled"]) == ({"ham", "spam"}, 250)
     pa_csv.write_csv(table(X[:300], np.where(NAMES[:300] == "ham", "None", "spam")), tmp_path / "none.csv")
-    assert "if NA, None or ? is a class, say --mark nan" in complaint("fit", tmp_path / "none.csv", *common)
+    assert "if NA, None or ? is a class, give --mark nan" in complaint("fit", tmp_path / "none.csv", *common)
     assert set(of_json("fit", tmp_path / "none.csv", *common, "--mark", "nan")["data"]["classes"]) == {"None", "spam"}
     found = of_json("evaluate", tmp_path / "m.s3vm", tmp_path / "none.csv", "-t", "label")
     assert (found["unlabelled"], found["measures"]["rows"]) == (0, 300), "the model knows its classes"
@@ -461,14 +459,14 @@ def test_export(folder, tmp_path):
     assert np.mean(small == loaded(folder / "spam.s3vm").predict(X[600:])) > 0.95
 
 
-# tune, compare, demo, datasets
+# tune, compare, demo
 
 
 def test_too_few_labels_to_choose_by(tmp_path):
     pa_csv.write_csv(table(X[:60], np.where(np.arange(60) < 6, NAMES[:60], "")), tmp_path / "d.csv")
     result = of_json("tune", tmp_path / "d.csv", "-t", "label")
     assert result["grid"] is None
-    assert "6 labelled rows are too few to choose by: C and gamma are the usual ones" in result["warnings"]
+    assert "6 labelled rows are too few for tuning: C and gamma have their usual values" in result["warnings"]
 
 
 def test_tune(folder):
@@ -527,7 +525,7 @@ def test_compare(folder, tmp_path, monkeypatch):
     assert "it does not converge" in page
     assert "label spreading" in page
     shown = run("compare", folder / "mails.csv", "-t", "label", "--test", folder / "held.csv", "--max-rows", 200).stdout
-    assert "300 rows judged by" in shown
+    assert "Tested on 300 rows (" in shown
     assert "200 of 550 unlabelled rows" in shown
     assert "s3vm greedy" in shown
 
@@ -550,26 +548,24 @@ def test_compare_stops_at_ctrl_c(folder, monkeypatch):
     assert "label spreading" in result.stdout
 
 
-def test_demo(monkeypatch):
-    monkeypatch.setattr(showing, "_LABELS", (40,))
-    monkeypatch.setattr(showing, "_DRAWS", 1)
-    (line,) = of_json("demo")["errors"]
-    assert line["labels"] == 40
-    assert line["s3vm_error"] < line["svm_error"] + 0.05
-    assert "handwritten digits" in run("demo").stdout
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr("s3vm.cli.demo._LABELS", (40,))
+    monkeypatch.setattr("s3vm.cli.demo._DRAWS", 1)
+    (row,) = of_json("demo")["errors"]
+    assert row["labels"] == 40
+    assert row["s3vm_error"] < row["svm_error"] + 0.05
+    assert row["s3vm_seconds"] > 0
+    picture = tmp_path / "demo.png"
+    shown = run("demo", "--picture", picture).stdout
+    assert "1,797 handwritten digits" in shown
+    assert picture.name in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_datasets(folder, monkeypatch):
-    monkeypatch.delenv("S3VM_DATA", raising=False)
-    shown = run("datasets").stdout
-    assert "digits" in shown
-    assert "S3VM_DATA" in shown
-    monkeypatch.setenv("S3VM_DATA", str(folder))
-    found = {one["name"]: one for one in of_json("datasets")["datasets"]}
-    assert (found["mails"]["rows"], found["mails"]["features"]) == (600, 2)
-    assert set(found["mails"]["classes"]) == {"-1", "0", "1"}
-    monkeypatch.setenv("S3VM_DATA", "nowhere")
-    assert "warning: S3VM_DATA names nowhere, which is no folder" in run("datasets").stderr
+def test_demo_without_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert 'pip install "s3vm[report]"' in complaint("demo", "--picture", tmp_path / "demo.png")
+    assert "must end in .png" in complaint("demo", "--picture", tmp_path / "demo.txt")
 
 
 # What the user may get wrong
@@ -580,35 +576,41 @@ def test_datasets(folder, monkeypatch):
     [
         ("fit", "Missing argument 'DATA'. See s3vm fit --help"),
         ("fit nothing.csv -t label", "nothing.csv: there is no such file"),
-        ("fit mails.csv", "mails.csv: say which column has the labels: --target NAME"),
+        ("fit mails.csv", "mails.csv: which column has the labels? Give --target COLUMN"),
         ("fit mails.csv -t labels", "mails.csv has no column 'labels' (did you mean 'label'?)"),
         ("fit mails.csv -t label --features width,hight", "has no column 'hight' (did you mean 'height'?)"),
         ("fit mails.csv -t width", "text or dates, not numbers, in column 'label'"),
-        ("fit mails.csv -t label --kernel foo", "--kernel foo is not known: give one of rbf"),
-        ("fit mails.csv -t label --solver foo", "--solver foo is not known: give one of tsg"),
+        ("fit mails.csv -t label --kernel foo", "--kernel foo is unknown: give one of rbf"),
+        ("fit mails.csv -t label --solver foo", "--solver foo is unknown: give one of tsg"),
         ("fit mails.csv -t label --C 0", "--C=0.0 is not valid"),
         ("fit mails.csv -t label --gamma wide", "--gamma='wide' is not valid"),
         ("fit mails.csv -t label --weight -1", "--weight=-1.0 is not valid"),
-        ("fit mails.csv -t label --jobs 0", "--jobs 0 is no number of threads"),
+        ("fit mails.csv -t label --jobs 0", "--jobs 0 is not valid"),
         ("fit mails.csv -t label --seed x", "Invalid value for '--seed'"),
         ("fit mails.csv -t label --test few.parquet", "few.parquet: there is no such file"),
-        ("fit mails.csv -t label -o nowhere/m.s3vm", "nowhere/m.s3vm cannot be written: there is no such folder"),
+        ("fit mails.csv -t label -o nowhere/m.s3vm", "nowhere/m.s3vm cannot be written: its folder does not exist"),
         ("fit mails.csv -t label --report nowhere/r.html", "nowhere/r.html cannot be written"),
         ("fit mails.csv -t label --features width,label", "column 'label' is the target and cannot be a feature"),
         ("fit mails.csv -t label --features width --drop width", "column 'width' is a feature and cannot be dropped"),
         ("fit mails.csv -t label --encode label", "column 'label' cannot be encoded: it is the target"),
         ("predict spam.s3vm held.csv --drop width", "column 'width' is a feature and cannot be dropped"),
         ("evaluate spam.s3vm held.csv -t width", "column 'width' is the target and cannot be a feature"),
-        ("predict spam.s3vm own.csv --keep id,prediction", "--keep prediction: that is the name of a column"),
-        ("predict spam.s3vm own.csv --keep score --scores", "--keep score: that is the name of a column of the pred"),
-        ("predict spam.s3vm own.csv --keep probability_ham -p", "--keep probability_ham: that is the name of a column"),
+        (
+            "predict spam.s3vm own.csv --keep id,prediction",
+            "--keep prediction: the predictions have a column of that name",
+        ),
+        ("predict spam.s3vm own.csv --keep score --scores", "--keep score: the predictions have a column of that name"),
+        (
+            "predict spam.s3vm own.csv --keep probability_ham -p",
+            "--keep probability_ham: the predictions have a column of that name",
+        ),
         ("fit few.csv -t label --unlabeled mails.npz --features width", "has 2 columns, expected 1"),
         ("fit held.csv -t id --drop label", "column 'id' has a different label in each row: is it the target?"),
         ("fit held.csv -t height --drop label,id", "give classes, not measurements"),
         ("fit mails.csv -t label --mark spam", "has only the label 'ham'"),
         ("fit mails.csv -t label --mark spam,ham", "has no labels"),
         ("fit mails.csv -t label --test none.csv", "none.csv has no labels to test on"),
-        ("fit signs.npz", "has the label -1 in 45 of 60 rows: if it means that there is no label, say --mark -1"),
+        ("fit signs.npz", "has the label -1 in 45 of 60 rows: if it means unlabelled, give --mark -1"),
         ("predict plain.s3vm mails.csv --probabilities", "plain.s3vm gives no probabilities"),
         ("predict spam.s3vm mails.npz --keep id", "columns have no names"),
         ("predict mails.csv mails.csv", "not a model file"),
@@ -616,8 +618,8 @@ def test_datasets(folder, monkeypatch):
         ("predict spam.s3vm mails.csv -o out.xlsx", "out.xlsx cannot be written"),
         ("predict spam.s3vm mails.csv --json", "--json needs a file for the predictions"),
         ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
-        ("evaluate spam.s3vm mails.csv", "say which column has the labels"),
-        ("evaluate spam.s3vm held.csv -t id", "has labels that the model was not taught"),
+        ("evaluate spam.s3vm mails.csv", "which column has the labels?"),
+        ("evaluate spam.s3vm held.csv -t id", "has labels that the model does not know"),
         ("evaluate spam.s3vm mails.csv -t label --mark ham,spam", "has no labels to compare with"),
         ("export spam.s3vm m.pmml", "give a file that ends in .onnx"),
         ("compare mails.csv -t label --mark spam", "has only the label 'ham'"),
@@ -636,27 +638,23 @@ def test_complaints(folder, monkeypatch, args, message):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("fit few.csv -t label -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
-        ("fit few.csv -t label -o same.csv", "same.csv cannot be written: it is one of the files that are read"),
-        ("fit few.csv -t label -o linked.csv", "linked.csv cannot be written: it is one of the files that are read"),
-        ("fit few.csv -t label --report ./few.csv", "few.csv cannot be written: it is one of the files that are read"),
-        ("fit few.csv -t label --checkpoint few.csv", "it is one of the files that are read. Give another name"),
-        ("fit few.csv -t label --unlabeled held.csv -o held.csv", "it is one of the files that are read"),
-        ("fit few.csv -t label --test held.csv -o held.csv", "it is one of the files that are read"),
-        ("fit parts -t label -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
-        ("fit few.csv -t label -o x.s3vm --report ./x.s3vm", "./x.s3vm cannot be written twice: give each file"),
+        ("fit few.csv -t label -o few.csv", "few.csv cannot be written: it is an input"),
+        ("fit few.csv -t label -o same.csv", "same.csv cannot be written: it is an input"),
+        ("fit few.csv -t label -o linked.csv", "linked.csv cannot be written: it is an input"),
+        ("fit few.csv -t label --report ./few.csv", "few.csv cannot be written: it is an input"),
+        ("fit few.csv -t label --checkpoint few.csv", "it is an input. Give another name"),
+        ("fit few.csv -t label --unlabeled held.csv -o held.csv", "it is an input"),
+        ("fit few.csv -t label --test held.csv -o held.csv", "it is an input"),
+        ("fit parts -t label -o parts/1.csv", "parts/1.csv cannot be written: it is an input"),
+        ("fit few.csv -t label -o x.s3vm --report ./x.s3vm", "./x.s3vm cannot be written twice: give each output"),
         ("fit few.csv -t label -o x.s3vm --checkpoint x.s3vm", "x.s3vm cannot be written twice"),
-        ("fit few.csv -t label --report ''", "the name of a file to be written is empty: give one"),
-        ("fit few.csv -t label -o ''", "the name of a file to be written is empty: give one"),
-        ("predict m.s3vm held.csv -o held.csv", "held.csv cannot be written: it is one of the files that are read"),
-        ("predict m.s3vm parts -o parts/1.csv", "parts/1.csv cannot be written: it is one of the files that are read"),
-        ("predict m.s3vm held.csv -o ''", "the name of a file to be written is empty: give one"),
-        ("compare few.csv -t label --report few.csv", "it is one of the files that are read"),
-        ("export m.s3vm m.s3vm --compress few.csv", "m.s3vm cannot be written: it is one of the files that are read"),
-        ("bench e.toml -o e.toml", "e.toml cannot be written: it is one of the files that are read"),
-        ("report few.csv -o few.csv", "few.csv cannot be written: it is one of the files that are read"),
-        ("report .", ".: there is no such file; s3vm bench makes one"),
-        ("report ''", "'': there is no such file; s3vm bench makes one"),
+        ("fit few.csv -t label --report ''", "the name of an output file is empty"),
+        ("fit few.csv -t label -o ''", "the name of an output file is empty"),
+        ("predict m.s3vm held.csv -o held.csv", "held.csv cannot be written: it is an input"),
+        ("predict m.s3vm parts -o parts/1.csv", "parts/1.csv cannot be written: it is an input"),
+        ("predict m.s3vm held.csv -o ''", "the name of an output file is empty"),
+        ("compare few.csv -t label --report few.csv", "it is an input"),
+        ("export m.s3vm m.s3vm --compress few.csv", "m.s3vm cannot be written: it is an input"),
     ],
 )
 def test_what_is_read_is_not_written_over(folder, tmp_path, monkeypatch, args, message):
@@ -665,12 +663,11 @@ def test_what_is_read_is_not_written_over(folder, tmp_path, monkeypatch, args, m
     shutil.copy(folder / "spam.s3vm", tmp_path / "m.s3vm")
     (tmp_path / "parts").mkdir()
     shutil.copy(folder / "few.csv", tmp_path / "parts" / "1.csv")
-    (tmp_path / "e.toml").write_text("[theory]\n")
     (tmp_path / "same.csv").symlink_to("few.csv")
     (tmp_path / "linked.csv").hardlink_to(tmp_path / "few.csv")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("s3vm.cli.fit.opened", lambda *_: pytest.fail("this should be said before the work"))
+    monkeypatch.setattr("s3vm.cli.fit.open_data", lambda *_: pytest.fail("this should be said before the work"))
     assert message in complaint(*shlex.split(args))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -712,15 +709,7 @@ def test_names_in_files_do_not_steer_the_terminal(folder, tmp_path):
         assert "[/red]" in shown
 
 
-def test_a_report_of_results_that_make_no_sense(tmp_path):
-    found = results.Results(tmp_path / "r.parquet")
-    found.append({"key": "1", "part": "errors", "set": "skin", "solver": "tsg", "protocol": "honest", "status": "ok"})
-    found.close()
-    assert "its rows do not make sense" in complaint("report", tmp_path / "r.parquet")
-    assert "is not a file: give an experiment" in complaint("bench", tmp_path)
-
-
-def test_the_whole_story():
+def test_verbose_shows_the_traceback():
     result = CliRunner().invoke(app, ["fit", "nothing.csv", "-t", "x", "--verbose"])
     assert isinstance(result.exception, tables.TableError)
 
@@ -731,22 +720,22 @@ def test_called_from_python(capsys):
     assert "nothing.csv: there is no such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "found"), [("--solver ne", ["newton"]), ("--kernel lap", ["laplacian"])])
-def test_completion(words, found):
-    told = {"_S3VM_COMPLETE": "complete_bash", "COMP_WORDS": f"s3vm fit {words}", "COMP_CWORD": "3"}
-    assert CliRunner().invoke(app, prog_name="s3vm", env=told).stdout.split() == found
+@pytest.mark.parametrize(("words", "completions"), [("--solver ne", ["newton"]), ("--kernel lap", ["laplacian"])])
+def test_completion(words, completions):
+    env = {"_S3VM_COMPLETE": "complete_bash", "COMP_WORDS": f"s3vm fit {words}", "COMP_CWORD": "3"}
+    assert CliRunner().invoke(app, prog_name="s3vm", env=env).stdout.split() == completions
 
 
 @pytest.mark.parametrize(
     ("shown", "wanted"),
     [
-        (screen.seconds(0.123), "0.12 s"),
-        (screen.seconds(12.34), "12.3 s"),
-        (screen.seconds(150), "2.5 min"),
-        (screen.seconds(9000), "2.5 h"),
-        (screen.bytes_of(12), "12 bytes"),
-        (screen.bytes_of(2.5e6), "2.5 MB"),
-        (screen.bytes_of(2.5e9), "2.5 GB"),
+        (seconds(0.123), "0.12 s"),
+        (seconds(12.34), "12.3 s"),
+        (seconds(150), "2.5 min"),
+        (seconds(9000), "2.5 h"),
+        (file_size(12), "12 bytes"),
+        (file_size(2.5e6), "2.5 MB"),
+        (file_size(2.5e9), "2.5 GB"),
     ],
 )
 def test_figures(shown, wanted):
@@ -760,11 +749,11 @@ def test_a_bar_tells_how_long_it_takes(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with Screen().progress("reading") as told:
-        told(5)
+    with Screen().progress("reading") as report_progress:
+        report_progress(5)
         for done in range(6, 10):
             time.sleep(0.05)
-            told(done, 10)
+            report_progress(done, 10)
     assert "9 of 10 rows" in sys.stderr.getvalue()
     assert re.search(r"0\.\d\d s", sys.stderr.getvalue()), "while nobody knows how much there is to do"
     assert " s left" in sys.stderr.getvalue()
@@ -773,5 +762,5 @@ def test_a_bar_tells_how_long_it_takes(monkeypatch):
 def test_many_predictions_have_a_speed():
     result = {"rows": 20_000, "seconds": 2.0, "predicted": {"ham": 20_000}, "output": "out.csv"}
     out = io.StringIO()
-    Console(width=100, file=out).print(*summary.of_predictions(result))
-    assert "20,000 rows in 2.0 s  10,000 rows a second" in out.getvalue()
+    Console(width=100, file=out).print(*prediction_summary(result))
+    assert "20,000 rows in 2.0 s  10,000 rows per second" in out.getvalue()

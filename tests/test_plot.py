@@ -157,9 +157,9 @@ def test_calibration():
 
 def test_interval_holds_the_share():
     """Wilson's interval of 8 hits in 10, as tables have it; nothing and everything stay within 0 and 1."""
-    np.testing.assert_allclose(diagnostics.interval(8, 10), (0.490, 0.943), atol=5e-4)
-    assert diagnostics.interval(0, 5)[0] == 0
-    assert diagnostics.interval(5, 5)[1] == 1
+    np.testing.assert_allclose(diagnostics.wilson_interval(8, 10), (0.490, 0.943), atol=5e-4)
+    assert diagnostics.wilson_interval(0, 5)[0] == 0
+    assert diagnostics.wilson_interval(5, 5)[1] == 1
 
 
 def test_given_axes_are_drawn_into():
@@ -190,19 +190,19 @@ def test_a_search_and_another_classifier():
 def test_samples_of_many_rows():
     clf, X, y, _ = moons()
     rows = np.tile(X, (100, 1))
-    sample = Sample(clf, rows, np.tile(y, 100), most=1000)
+    sample = Sample(clf, rows, np.tile(y, 100), max_rows=1000)
     assert (np.sum(sample.codes >= 0), np.sum(sample.codes < 0), len(sample.scores)) == (1000, 1000, 2000)
 
 
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plot.decision_boundary(*blobs()[:3]), "two features, and X has 3: fit a classifier to two of them"),
+        (lambda: plot.decision_boundary(*blobs()[:3]), "two features, but X has 3: fit a classifier to two of them"),
         (lambda: plot.learning_curve(SVC().fit([[0.0], [1.0]], [0, 1])), "SVC has no history_"),
-        (lambda: plot.learning_curve(moons().clf, ax=Figure().subplots()), "has 3 panels: give as ax a figure or 3"),
+        (lambda: plot.learning_curve(moons().clf, ax=Figure().subplots()), "has 3 panels: ax must be a figure or 3"),
         (lambda: plot.calibration(supervised().clf, *supervised().test), "fit it with probability=True"),
         (lambda: plot.score_histogram(*moons()[:2], moons().y[:-1]), "inconsistent numbers of samples"),
-        (lambda: plot.score_histogram(*moons()[:2], moons().y + 3), "was not taught: 2, 3, 4; it knows .0, 1."),
+        (lambda: plot.score_histogram(*moons()[:2], moons().y + 3), "does not know: 2, 3, 4; it knows .0, 1."),
         (lambda: plot.score_histogram(*moons()[:2], np.full(300, -1)), "no labelled rows"),
     ],
 )

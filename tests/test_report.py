@@ -21,7 +21,7 @@ from fitted import HOSTILE, blobs, moons, supervised
 from s3vm.inspect import diagnostics
 from s3vm.inspect.diagnostics import Sample
 from s3vm.inspect.fit_report import sections, settings, write_report
-from s3vm.inspect.page import Section, machine, write
+from s3vm.inspect.page import Section, machine_facts, write_page
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -96,7 +96,9 @@ def test_a_report_has_what_it_was_given(tmp_path):
         figure=drawn(),
         data={"n": np.array([1, 2, 3]), "square": [1.0, 4.0, 9.5]},
     )
-    path = write(str(tmp_path / "a.html"), "A title", "It went well.", [section], {"C": 10.0}, {"Error": "3%\nof 100"})
+    path = write_page(
+        str(tmp_path / "a.html"), "A title", "It went well.", [section], {"C": 10.0}, {"Error": "3%\nof 100"}
+    )
     page = read(path)
     assert page.headings() == ["Squares &amp; more", "Settings", "Machine and versions"]
     words = ["A title", "It went well.", "Squares & more", "First.", "Second.", "Error", "3%", "of 100", "C", "10.0"]
@@ -145,8 +147,8 @@ def test_report_of_a_fit(tmp_path, case, with_test):
     assert dict(matplotlib.rcParams) == before
     page = read(path)
     assert_self_contained(page)
-    learner = diagnostics.learner(clf)
-    auto = learner.safety_ is not None
+    classifier = diagnostics.final_classifier(clf)
+    auto = classifier.safety_ is not None
     calibrated = with_test and hasattr(clf, "predict_proba")
     wanted = {
         "Did unlabelled rows help?": auto,
@@ -163,11 +165,11 @@ def test_report_of_a_fit(tmp_path, case, with_test):
     assert "some.csv" in page.texts
     assert "#12fe34" not in page.rawdata, "the user's own style stays out"
     if auto:
-        assert learner.safety_.sentence in page.text
+        assert classifier.safety_.sentence in page.text
     if with_test:
         assert f"{np.mean(clf.predict(test[0]) != test[1]):.1%}" in page.texts
     data = page.data()
-    history = {name: column.tolist() for name, column in learner.history_.items()}
+    history = {name: column.tolist() for name, column in classifier.history_.items()}
     assert {name: list(map(float, column)) for name, column in data["learning-curve.csv"].items()} == history
     bins = diagnostics.score_bins(Sample(clf, X, y))
     scores = data["scores-of-the-training-rows.csv"]
@@ -188,7 +190,7 @@ def test_hostile_names_are_only_text(tmp_path):
     figure = drawn()
     figure.axes[0].set(title=bad.replace("\x00", ""), xlabel="日本")
     section = Section(bad, bad, {bad: [bad]}, figure, {bad: [bad]})
-    page = read(write(tmp_path / "bad.html", bad, bad, [section], {bad: bad}, {bad: bad}))
+    page = read(write_page(tmp_path / "bad.html", bad, bad, [section], {bad: bad}, {bad: bad}))
     assert_self_contained(page)
     assert page.texts.count(bad.replace("\x00", "\ufffd")) + page.texts.count(bad) >= 8
     assert page.data() == {next(iter(page.data())): {bad: [bad]}}
@@ -208,21 +210,21 @@ def test_a_weight_that_was_tried_first_and_not_chosen(tmp_path, monkeypatch):
     tried = next(weight for weight in clf.safety_.scores if weight)
     other = next(weight for weight in clf.safety_.scores if weight != tried)
     monkeypatch.setattr(clf, "safety_", replace(clf.safety_, weight=other))
-    monkeypatch.setattr("s3vm.inspect.fit_report.Sample", partial(Sample, most=20))
+    monkeypatch.setattr("s3vm.inspect.fit_report.Sample", partial(Sample, max_rows=20))
     page = read(write_report(clf, X, y, tmp_path / "fit.html", test))
-    assert f"The curves are of weight {tried:g}, the first that was tried; {other:g} was chosen." in page.text
-    assert "Counted on 40 rows, a sample." in page.text
+    assert f"The curves are those of weight {tried:g}, tried first; {other:g} was chosen." in page.text
+    assert "Counts of a sample of 40 rows." in page.text
 
 
 def test_libraries_that_are_not_installed_are_not_named(monkeypatch):
     monkeypatch.setattr("s3vm.inspect.page._LIBRARIES", ("numpy", "no-such-library"))
-    assert "numpy" in machine()
-    assert "no-such-library" not in machine()
+    assert "numpy" in machine_facts()
+    assert "no-such-library" not in machine_facts()
 
 
 def test_points_of_several_classes():
     clf, X, y, _ = blobs()
-    columns = diagnostics.plane(Sample(clf, X, y))
+    columns = diagnostics.sample_columns(Sample(clf, X, y))
     np.testing.assert_array_equal(
         columns["score of ash"], clf.decision_function(X)[:, clf.classes_.tolist().index("ash")]
     )
@@ -231,14 +233,14 @@ def test_points_of_several_classes():
 def test_sections_stand_beside_others(tmp_path):
     clf, X, y, test = moons()
     parts = [Section("Comparison", table={"solver": ["tsg"]}), *sections(clf, X, y, test)]
-    page = read(write(tmp_path / "c.html", "Compared", "One won.", parts, settings(clf)))
+    page = read(write_page(tmp_path / "c.html", "Compared", "One won.", parts, settings(clf)))
     assert page.headings()[:2] == ["Comparison", "Did unlabelled rows help?"]
     assert "RBF(" in page.text
 
 
 def test_columns_of_different_lengths(tmp_path):
     with pytest.raises(ValueError, match=r"different lengths: \{'a': 2, 'b': 1\}"):
-        write(tmp_path / "d.html", "t", "s", [Section("h", table={"a": [1, 2], "b": [1]})])
+        write_page(tmp_path / "d.html", "t", "s", [Section("h", table={"a": [1, 2], "b": [1]})])
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -270,7 +272,7 @@ def test_in_a_browser(tmp_path):
 
 @needs_browser
 def test_policy_holds_even_where_escaping_would_not(tmp_path):
-    path = write(tmp_path / "a.html", "A report", "s")
+    path = write_page(tmp_path / "a.html", "A report", "s")
     path.write_text(path.read_text().replace("<main>", f"<main>{HOSTILE}<img src='http://127.0.0.1:9/x.png'>"))
     dom, said = browse(tmp_path, path, "--dump-dom")
     assert "<title>A report</title>" in dom
@@ -321,7 +323,7 @@ def test_on_a_phone_and_sorted(tmp_path):
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = write(tmp_path / "report.html", "Old", "Nothing yet.")
+    path = write_page(tmp_path / "report.html", "Old", "Nothing yet.")
     before = path.read_bytes()
 
     def full(*_):
@@ -329,6 +331,6 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="no space"):
-        write(path, "New", "Something.")
+        write_page(path, "New", "Something.")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

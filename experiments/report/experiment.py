@@ -11,7 +11,7 @@ from experiments import results
 from experiments.report.sections import Sections, points
 from experiments.report.tally import RACES, SEVEN, Race, Tally, Verdict, title
 from s3vm._utils.optional import optional
-from s3vm.inspect.page import write
+from s3vm.inspect.page import write_page
 
 __all__ = ["of_experiment"]
 
@@ -25,7 +25,7 @@ def of_experiment(path: Any, output: Any) -> Path:
         with optional("matplotlib.style", "report").context("default"):
             report = _Report(rows, config)
             said = report.title, report.summary(), Sections(report.tally, report.notes), report.settings()
-            return write(output, *said, report.headline())
+            return write_page(output, *said, report.headline())
     except (ArithmeticError, AttributeError, LookupError, TypeError) as problem:
         raise ValueError(f"{path} is not a file of results: its rows do not make sense ({problem!r})") from problem
 

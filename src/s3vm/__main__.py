@@ -1,4 +1,4 @@
-"""`python -m s3vm` is `s3vm`."""
+"""`python -m s3vm` runs the command line."""
 
 from s3vm.cli import main
 

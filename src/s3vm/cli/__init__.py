@@ -7,12 +7,12 @@ from s3vm import __version__
 
 __all__ = ["main"]
 
-_NEEDED = ("typer", "rich", "pyarrow")
+_REQUIRED = ("typer", "rich", "pyarrow")
 
 
 def main() -> None:
-    """Runs the command that the arguments of this process name, and exits with its code."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    """Runs the command given by the arguments of this process."""
+    missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing and sys.argv[1:] == ["--version"]:
         print(f"s3vm {__version__}")
         return

@@ -1,4 +1,4 @@
-"""`s3vm compare`: what each way of learning makes of the user's data."""
+"""`s3vm compare`: a supervised SVM, other semi-supervised methods and ours on the user's data."""
 
 import time
 import warnings
@@ -18,38 +18,41 @@ import s3vm
 from s3vm import LabeledKFold
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
-from s3vm.cli import summary
-from s3vm.cli.console import Screen, printable
-from s3vm.cli.fit import scaled
-from s3vm.cli.inputs import Data, Files, gather, held_rows, writable
-from s3vm.cli.measures import error_of
+from s3vm.cli.console import ReportProgress, Screen, printable
+from s3vm.cli.fit import scale_rows
+from s3vm.cli.inputs import Dataset, InputFiles, check_writable, read_data, read_test_rows
+from s3vm.cli.measures import error_measures
 from s3vm.cli.settings import Settings
-from s3vm.inspect.page import Section, write
+from s3vm.cli.summary import comparison_summary
+from s3vm.inspect.page import Section, write_page
 from s3vm.kernels import Kernel
 from s3vm.solvers import SOLVERS, solver
-from s3vm.sources import readers as tables
+from s3vm.sources import readers
 from s3vm.training.loop import Interrupted
 
-__all__ = ["compare"]
+__all__ = ["run_compare"]
 
 _FOLDS = 5
-_NEIGHBOURS, _SURE = 7, 0.9
+_NEIGHBORS, _MIN_PROBABILITY = 7, 0.9
 
 
-class Part(NamedTuple):
-    """Rows to learn from (codes of their classes, -1: unlabelled), rows to judge by, and the C and kernel to use."""
+class Split(NamedTuple):
+    """Training rows (class codes, -1: unlabelled), test rows, and the C and kernel to use."""
 
     rows: Rows
     codes: Array
-    test: Rows
-    truth: Array
+    test_rows: Rows
+    test_codes: Array
     C: float
     kernel: Kernel
 
 
-def compare(
+Method = Callable[[Split], Array]  # trains on a split and predicts the codes of its test rows
+
+
+def run_compare(
     screen: Screen,
-    files: Files,
+    files: InputFiles,
     settings: Settings,
     test: str | None,
     report: str | None,
@@ -57,102 +60,107 @@ def compare(
     solvers: Sequence[str] = (),
 ) -> None:
     for name in solvers:
-        solver(name)  # or it says which there are
-    writable(report, inputs=[files.data, *files.unlabeled, test])
+        solver(name)  # raises an error for an unknown name
+    check_writable(report, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
-    data = gather(screen, files)
-    held = held_rows(screen, files, data, test)
-    fewer = _fewer(data, max_rows, settings.seed)
-    with screen.progress("choosing C and gamma", "parts") as told:
-        parts = _parts(screen, fewer, held, settings, told)
+    data = read_data(screen, files)
+    test_rows = read_test_rows(screen, files, data, test)
+    sampled = _sample_unlabelled(data, max_rows, settings.seed)
+    with screen.progress("choosing C and gamma", "splits") as report_progress:
+        splits = _splits(screen, sampled, test_rows, settings, report_progress)
     methods = _methods(settings, solvers or tuple(SOLVERS))
-    found: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     interrupted = False
     try:
-        with screen.progress("comparing", "runs") as told:
+        with screen.progress("comparing", "runs") as report_progress:
             for name, method in methods.items():
-                told(len(found) * len(parts), len(methods) * len(parts), name)
-                found.append({"method": name} | _tried(method, parts))
+                report_progress(len(outcomes) * len(splits), len(methods) * len(splits), name)
+                outcomes.append({"method": name} | _test_method(method, splits))
     except KeyboardInterrupt:
         interrupted = True
-        screen.warn(f"interrupted after {len(found)} of {len(methods)} methods")
-    _against_the_first(found)
+        screen.warn(f"interrupted after {len(outcomes)} of {len(methods)} methods")
+    _compare_to_first(outcomes)
     result = {
         "command": "compare",
         "s3vm": s3vm.__version__,
-        "data": data.described(files.data),
-        "unlabelled_used": fewer.n_rows - fewer.n_labelled,
-        "judged_by": test or f"{len(parts)}-fold cross-validation of the labelled rows",
-        "rows": sum(len(part.truth) for part in parts),
-        "methods": found,
+        "data": data.describe(files.data),
+        "unlabelled_used": sampled.n_rows - sampled.n_labelled,
+        "judged_by": test or f"{len(splits)}-fold cross-validation of the labelled rows",
+        "rows": sum(len(split.test_codes) for split in splits),
+        "methods": outcomes,
         "interrupted": interrupted,
     }
-    if report is not None and found:
+    if report is not None and outcomes:
         _report(report, result, settings)
         result["report"] = report
-    screen.finish(result, *summary.of_comparison(printable(result)))
+    screen.finish(result, *comparison_summary(printable(result)))
     if interrupted:
         raise Exit(130)
 
 
-def _fewer(data: Data, max_rows: int, seed: int) -> Data:
-    """The data with a random sample of the unlabelled rows, if there are more than `max_rows`."""
+def _sample_unlabelled(data: Dataset, max_rows: int, seed: int) -> Dataset:
+    """The data with at most `max_rows` unlabelled rows, drawn at random; 0 keeps all."""
     unlabelled = np.flatnonzero(data.labels == None)  # noqa: E711
     if not max_rows or len(unlabelled) <= max_rows:
         return data
     sample = np.random.default_rng(seed).choice(unlabelled, max_rows, replace=False)
-    kept = np.sort(np.concatenate([np.flatnonzero(data.labels != None), sample]))  # noqa: E711
-    return replace(data, rows=data.rows[kept], labels=data.labels[kept])
+    chosen = np.sort(np.concatenate([np.flatnonzero(data.labels != None), sample]))  # noqa: E711
+    return replace(data, rows=data.rows[chosen], labels=data.labels[chosen])
 
 
-def _parts(
-    screen: Screen, data: Data, held: tuple[Rows, Array] | None, settings: Settings, told: Callable[..., None]
-) -> list[Part]:
+def _splits(
+    screen: Screen,
+    data: Dataset,
+    test: tuple[Rows, Array] | None,
+    settings: Settings,
+    report_progress: ReportProgress,
+) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
-    rows, scaler = scaled(screen, data, settings.scale)
+    rows, scaler = scale_rows(screen, data, settings.scale)
     known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
     codes = np.array([known[label] for label in data.labels], dtype=np.intp)
-    if held is not None:
-        test = held[0] if scaler is None else scaler.transform(held[0], copy=False)
-        split = [(rows, codes, test, held[1])]
+    if test is not None:
+        test_rows = test[0] if scaler is None else scaler.transform(test[0], copy=False)
+        parts = [(rows, codes, test_rows, test[1])]
     else:
-        least = min(data.counts, key=lambda label: data.counts[label])
-        if data.counts[least] < 2:
-            raise tables.TableError(f"class {least!r} has a single labelled row: label another, or give --test")
-        folds = LabeledKFold(min(_FOLDS, data.counts[least]), shuffle=True, random_state=settings.seed)
-        split = [(rows[train], codes[train], rows[test], codes[test]) for train, test in folds.split(rows, codes)]
-    result: list[Part] = []
-    for part in split:
-        told(len(result), len(split))
-        yardstick = replace(settings, weight="0").classifier().set_params(unlabeled=-1, probability=False)
-        with _heard():
-            yardstick.fit(*part[:2])
-        result.append(Part(*part, yardstick.C_, yardstick.kernel_))
-    return result
+        rarest = min(data.counts, key=lambda label: data.counts[label])
+        if data.counts[rarest] < 2:
+            raise readers.TableError(f"class {rarest!r} has a single labelled row: label another, or give --test")
+        folds = LabeledKFold(min(_FOLDS, data.counts[rarest]), shuffle=True, random_state=settings.seed)
+        parts = [(rows[train], codes[train], rows[test], codes[test]) for train, test in folds.split(rows, codes)]
+    splits: list[Split] = []
+    for part in parts:
+        report_progress(len(splits), len(parts))
+        supervised = replace(settings, weight="0").classifier().set_params(unlabeled=-1, probability=False)
+        with _recorded_warnings():
+            supervised.fit(*part[:2])
+        splits.append(Split(*part, supervised.C_, supervised.kernel_))
+    return splits
 
 
-def _methods(settings: Settings, solvers: Sequence[str]) -> dict[str, Callable[[Part], Array]]:
-    """Each learns from a part and predicts the codes of its test rows."""
+def _methods(settings: Settings, solvers: Sequence[str]) -> dict[str, Method]:
+    """The methods by name."""
 
-    def ours(solver: str, weight: str) -> Callable[[Part], Array]:
-        def learn(part: Part) -> Array:
-            clf = replace(settings, solver=solver, weight=weight, C=part.C, gamma=str(part.kernel.width)).classifier()
-            clf.set_params(unlabeled=-1, probability=False, kernel=part.kernel)
-            return clf.fit(part.rows, part.codes).predict(part.test)
+    def ours(solver: str, weight: str) -> Method:
+        def predict(split: Split) -> Array:
+            clf = replace(settings, solver=solver, weight=weight, C=split.C, gamma=str(split.kernel.width)).classifier()
+            clf.set_params(unlabeled=-1, probability=False, kernel=split.kernel)
+            return clf.fit(split.rows, split.codes).predict(split.test_rows)
 
-        return learn
+        return predict
 
-    def self_training(part: Part) -> Array:
-        n_folds = int(min(_FOLDS, np.bincount(part.codes[part.codes >= 0]).min()))
+    def self_training(split: Split) -> Array:
+        n_folds = int(min(_FOLDS, np.bincount(split.codes[split.codes >= 0]).min()))
         if n_folds < 2:
             raise ValueError("needs two labelled rows of each class")
-        svm = CalibratedClassifierCV(SVC(C=part.C, kernel=part.kernel.gram), cv=n_folds, ensemble=False)
-        return SelfTrainingClassifier(svm, threshold=_SURE).fit(part.rows, part.codes).predict(part.test)
+        svm = CalibratedClassifierCV(SVC(C=split.C, kernel=split.kernel.gram), cv=n_folds, ensemble=False)
+        clf = SelfTrainingClassifier(svm, threshold=_MIN_PROBABILITY)
+        return clf.fit(split.rows, split.codes).predict(split.test_rows)
 
-    def label_spreading(part: Part) -> Array:
-        spreading = LabelSpreading(kernel="knn", n_neighbors=_NEIGHBOURS, max_iter=100, n_jobs=settings.jobs)
-        return spreading.fit(part.rows, part.codes).predict(part.test)
+    def label_spreading(split: Split) -> Array:
+        clf = LabelSpreading(kernel="knn", n_neighbors=_NEIGHBORS, max_iter=100, n_jobs=settings.jobs)
+        return clf.fit(split.rows, split.codes).predict(split.test_rows)
 
     return {
         "supervised SVM": ours("tsg", "0"),
@@ -162,89 +170,94 @@ def _methods(settings: Settings, solvers: Sequence[str]) -> dict[str, Callable[[
     }
 
 
-def _tried(method: Callable[[Part], Array], parts: list[Part]) -> dict[str, Any]:
-    """The error of a method over all parts, and its seconds for each; or why there is none."""
-    wrong, start = [], time.perf_counter()
+def _test_method(method: Method, splits: list[Split]) -> dict[str, Any]:
+    """The error of a method over all splits and its seconds per split, or why it failed."""
+    mistakes, start = [], time.perf_counter()
     try:
-        with _heard() as heard:
-            for part in parts:
-                wrong.append(method(part) != part.truth)
+        with _recorded_warnings() as recorded:
+            for split in splits:
+                mistakes.append(method(split) != split.test_codes)
     except (ArithmeticError, MemoryError, RuntimeError, ValueError) as problem:
         return {"failed": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
-    duration = (time.perf_counter() - start) / len(parts)
-    missed = np.concatenate(wrong)
-    collapsed = any(str(one.message).startswith("collapse") for one in heard)
-    return error_of(int(missed.sum()), len(missed)) | {"seconds": duration, "collapsed": collapsed, "wrong": missed}
+    duration = (time.perf_counter() - start) / len(splits)
+    wrong = np.concatenate(mistakes)
+    collapsed = any(str(warning.message).startswith("collapse") for warning in recorded)
+    return error_measures(int(wrong.sum()), len(wrong)) | {"seconds": duration, "collapsed": collapsed, "wrong": wrong}
 
 
 @contextmanager
-def _heard() -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings, which are not shown; Ctrl-C, of which a training makes one, is Ctrl-C again."""
-    with warnings.catch_warnings(record=True) as heard:
+def _recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Hides warnings and yields them; Ctrl-C during a fit, which only warns, is raised again."""
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
-        yield heard
-    if any(issubclass(one.category, Interrupted) for one in heard):
+        yield recorded
+    if any(issubclass(warning.category, Interrupted) for warning in recorded):
         raise KeyboardInterrupt
 
 
-def _against_the_first(found: list[dict[str, Any]]) -> None:
-    """How each error differs from that of the first method, and the standard error of that, row by row."""
-    wrong = [one.pop("wrong", None) for one in found]
-    for one, missed in zip(found, wrong, strict=True):
-        if missed is not None and wrong[0] is not None:
-            change = missed.astype(float) - wrong[0]
-            one["change"] = float(change.mean())
-            one["change_standard_error"] = float(change.std(ddof=1) / np.sqrt(len(change))) if len(change) > 1 else 0.0
+def _compare_to_first(outcomes: list[dict[str, Any]]) -> None:
+    """Adds how each error differs from the first method's, with the standard error of the paired difference."""
+    mistakes = [outcome.pop("wrong", None) for outcome in outcomes]
+    for outcome, wrong in zip(outcomes, mistakes, strict=True):
+        if wrong is not None and mistakes[0] is not None:
+            change = wrong.astype(float) - mistakes[0]
+            spread = change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else 0.0
+            outcome.update(change=float(change.mean()), change_standard_error=float(spread))
 
 
 def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
-    found = [one for one in result["methods"] if "failed" not in one]
-    figure = optional("matplotlib.figure", "report").Figure(
-        figsize=(5.4, 0.9 + 0.32 * len(found)), layout="constrained"
-    )
-    axes, at = figure.subplots(), np.arange(len(found))[::-1]
-    errors, spread = (100 * np.array([one[key] for one in found]) for key in ("error", "standard_error"))
-    axes.errorbar(errors, at, xerr=spread, fmt="o", color="#000000", capsize=3)
-    axes.set_yticks(at, [one["method"] for one in found])
-    axes.set_xlabel("error, % (± standard error)")
-    axes.spines[["top", "right"]].set_visible(False)
-    data, plain = result["data"], dict(vars(settings))
-    best = min(found, key=lambda one: one["error"]) if found else None
-    write(
+    succeeded = [outcome for outcome in result["methods"] if "failed" not in outcome]
+    names = [outcome["method"] for outcome in succeeded]
+    errors, spread = (100 * np.array([outcome[key] for outcome in succeeded]) for key in ("error", "standard_error"))
+    data = result["data"]
+    verdict = "Every method failed."
+    if succeeded:
+        best = min(succeeded, key=lambda outcome: outcome["error"])
+        verdict = f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}."
+    used = {name: value for name, value in vars(settings).items() if value is not None and name != "solver"}
+    write_page(
         path,
-        f"Ways to learn from {Path(data['file']).name}",
-        "Every method failed."
-        if best is None
-        else f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}.",
+        f"Methods compared on {Path(data['file']).name}",
+        verdict,
         [
             Section(
                 "Errors",
-                f"Of {result['rows']:,} rows, by {result['judged_by']}. C and the width of the kernel are those of the "
-                "supervised SVM. The difference from it is taken row by row, which makes its standard error smaller.",
-                table=_columns(result["methods"]),
-                figure=figure,
-                data={"method": [one["method"] for one in found], "error, %": errors, "standard error": spread},
+                f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and the kernel width are those of the "
+                "supervised SVM. Differences from it are paired by row, which makes their standard errors smaller.",
+                table=_table(result["methods"]),
+                figure=_figure(names, errors, spread),
+                data={"method": names, "error, %": errors, "standard error": spread},
             )
         ],
-        {**data, "unlabelled rows used": result["unlabelled_used"]}
-        | {name: value for name, value in plain.items() if value is not None and name != "solver"},
-        {one["method"]: f"{one['error']:.1%}\n± {one['standard_error']:.1%}" for one in found},
+        {**data, "unlabelled rows used": result["unlabelled_used"]} | used,
+        {outcome["method"]: f"{outcome['error']:.1%}\n± {outcome['standard_error']:.1%}" for outcome in succeeded},
     )
 
 
-def _columns(methods: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _figure(names: list[str], errors: Array, spread: Array) -> Any:
+    size = (5.4, 0.9 + 0.32 * len(names))
+    figure = optional("matplotlib.figure", "report").Figure(figsize=size, layout="constrained")
+    axes, at = figure.subplots(), np.arange(len(names))[::-1]
+    axes.errorbar(errors, at, xerr=spread, fmt="o", color="#000000", capsize=3)
+    axes.set_yticks(at, names)
+    axes.set_xlabel("error, % (± standard error)")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _table(outcomes: list[dict[str, Any]]) -> dict[str, list[str]]:
     columns = {
-        "method": [one["method"] for one in methods],
-        "error": [_plus_minus(one, "error") for one in methods],
-        "difference from the SVM": [_plus_minus(one, "change", "+") for one in methods],
-        "seconds": [f"{one['seconds']:.2f}" if "seconds" in one else "" for one in methods],
-        "remark": [one.get("failed", "collapsed" if one.get("collapsed") else "") for one in methods],
+        "method": [outcome["method"] for outcome in outcomes],
+        "error": [_plus_minus(outcome, "error") for outcome in outcomes],
+        "difference from the SVM": [_plus_minus(outcome, "change", "+") for outcome in outcomes],
+        "seconds": [f"{outcome['seconds']:.2f}" if "seconds" in outcome else "" for outcome in outcomes],
+        "remark": [outcome.get("failed", "collapsed" if outcome.get("collapsed") else "") for outcome in outcomes],
     }
     return {name: column for name, column in columns.items() if any(column)}
 
 
-def _plus_minus(one: dict[str, Any], name: str, sign: str = "") -> str:
-    if name not in one:
+def _plus_minus(outcome: dict[str, Any], name: str, sign: str = "") -> str:
+    if name not in outcome:
         return "–"
-    spread = one["standard_error" if name == "error" else f"{name}_standard_error"]
-    return f"{one[name]:{sign}.1%} ± {spread:.1%}"
+    spread = outcome["standard_error" if name == "error" else f"{name}_standard_error"]
+    return f"{outcome[name]:{sign}.1%} ± {spread:.1%}"

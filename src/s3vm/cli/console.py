@@ -1,4 +1,4 @@
-"""What a person sees, or a machine: progress, tables, warnings, JSON."""
+"""Output for people and for scripts: progress bars, tables, warnings, JSON."""
 
 import json
 import warnings
@@ -12,26 +12,26 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "bytes_of", "grid", "percent", "printable", "seconds"]
+__all__ = ["ReportProgress", "Screen", "file_size", "grid", "percent", "printable", "seconds"]
 
 
-class Told(Protocol):
-    """How a bar is told that so much is done, of so much, and what is being done."""
+class ReportProgress(Protocol):
+    """Moves a progress bar, and may rename it."""
 
-    def __call__(self, done: int, total: int | None = None, what: str | None = None) -> None: ...
+    def __call__(self, done: int, total: int | None = None, description: str | None = None) -> None: ...
 
 
 class Screen:
-    """Results go to standard output, all else to standard error.
+    """Prints results to standard output and everything else to standard error.
 
     Parameters
     ----------
     as_json : bool
-        Only JSON on standard output, and nothing on standard error but errors.
+        Print results as JSON, with the warnings inside; nothing but errors goes to standard error.
     quiet : bool
-        Only errors.
+        Print errors only.
     verbose : bool
-        What goes on inside, too.
+        Print losses during training and every kind of warning.
     """
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
@@ -40,8 +40,8 @@ class Screen:
         self._warnings: list[str] = []
 
     @contextmanager
-    def progress(self, what: str, unit: str = "rows") -> Iterator[Told]:
-        """A bar that vanishes at the end."""
+    def progress(self, description: str, unit: str = "rows") -> Iterator[ReportProgress]:
+        """Shows a progress bar, which disappears at the end; yields the function that moves it."""
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -51,68 +51,68 @@ class Screen:
         )
         hidden = self._json or self._quiet or not self._err.is_terminal
         with Progress(*columns, console=self._err, transient=True, disable=hidden) as bar:
-            task = bar.add_task(printable(what), total=None, count="")
+            task = bar.add_task(printable(description), total=None, count="")
 
-            def told(done: int, total: int | None = None, what: str | None = None) -> None:
+            def report_progress(done: int, total: int | None = None, description: str | None = None) -> None:
                 count = f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"
-                bar.update(task, description=what, completed=done, total=total, count=count)
+                bar.update(task, description=description, completed=done, total=total, count=count)
 
-            yield told
+            yield report_progress
 
     @contextmanager
-    def listening(self) -> Iterator[list[type[Warning]]]:
-        """Keeps what the library warns of for the end; yields the kinds of the warnings so far."""
-        kinds: list[type[Warning]] = []
+    def collected_warnings(self) -> Iterator[list[type[Warning]]]:
+        """Holds the library's warnings back until the end; yields the list of their categories so far."""
+        categories: list[type[Warning]] = []
         with warnings.catch_warnings():
             warnings.simplefilter("always")
 
-            def keep(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-                kinds.append(category)
+            def collect(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+                categories.append(category)
                 if issubclass(category, UserWarning) or self.verbose:
                     self.warn(str(message))
 
-            warnings.showwarning = keep  # put back by catch_warnings
-            yield kinds
+            warnings.showwarning = collect  # catch_warnings restores it
+            yield categories
 
     def warn(self, text: str) -> None:
-        """Says something at the end that the user should know."""
-        if text[1:2].islower():  # a word, and no name such as S3VM_DATA or C
+        """Adds a warning, to be printed at the end."""
+        if text[1:2].islower():  # an ordinary word, not a name such as S3VM_DATA or C
             text = text[0].lower() + text[1:]
         if text not in self._warnings:
             self._warnings.append(text)
 
-    def finish(self, result: Mapping[str, Any], *shown: RenderableType) -> None:
-        """The result, for a machine or for a person, and the warnings."""
+    def finish(self, result: Mapping[str, Any], *summary: RenderableType) -> None:
+        """Prints the result as JSON, or its summary, and the warnings."""
         if self._json:
-            print(json.dumps(_plain({**result, "warnings": self._warnings}), indent=2, allow_nan=False))
+            print(json.dumps(_to_json({**result, "warnings": self._warnings}), indent=2, allow_nan=False))
             return
         if self._quiet:
             return
-        for part in shown:
+        for part in summary:
             self._out.print(part)
         for text in self._warnings:
             self._err.print(Text.assemble(("warning: ", "bold yellow"), printable(text)))
 
 
 class _Clock(ProgressColumn):
-    """How long it will take, or has taken."""
+    """The remaining time, or the elapsed time while the total is unknown."""
 
     def render(self, task: Task) -> Text:
-        left = task.time_remaining
-        return Text(seconds(task.elapsed or 0.0) if left is None else f"{left:.0f} s left", style="dim")
+        remaining = task.time_remaining
+        return Text(seconds(task.elapsed or 0.0) if remaining is None else f"{remaining:.0f} s left", style="dim")
 
 
 def printable(value: Any) -> Any:
-    """Text without signs that steer a terminal: names of classes and columns are as whoever made the file likes."""
+    """Replaces control characters in all text: a file may name its classes and columns as it likes."""
     if isinstance(value, str):
-        return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in value)
+        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
     if isinstance(value, Mapping):
         return {printable(key): printable(entry) for key, entry in value.items()}
     return [printable(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def grid(facts: Mapping[str, RenderableType | None]) -> Table:
-    """Names and what there is to say of each; None is left out."""
+    """Two columns, names and facts; facts that are None are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -122,8 +122,8 @@ def grid(facts: Mapping[str, RenderableType | None]) -> Table:
     return table
 
 
-def percent(share: float) -> str:
-    return f"{share:.2%}" if 0 < share < 0.01 else f"{share:.1%}"
+def percent(fraction: float) -> str:
+    return f"{fraction:.2%}" if 0 < fraction < 0.01 else f"{fraction:.1%}"
 
 
 def seconds(duration: float) -> str:
@@ -132,7 +132,7 @@ def seconds(duration: float) -> str:
     return f"{duration / 60:.1f} min" if duration < 6000 else f"{duration / 3600:.1f} h"
 
 
-def bytes_of(n_bytes: float) -> str:
+def file_size(n_bytes: float) -> str:
     for unit in ("bytes", "kB", "MB"):
         if n_bytes < 1000:
             return f"{n_bytes:.3g} {unit}"
@@ -140,12 +140,12 @@ def bytes_of(n_bytes: float) -> str:
     return f"{n_bytes:.3g} GB"
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: no NumPy, no NaN, and names of classes as text."""
+def _to_json(value: Any) -> Any:
+    """The value in types that JSON has: no NumPy, None for NaN, and text for keys."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _to_json(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [_to_json(entry) for entry in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,59 +1,153 @@
-"""`s3vm demo`."""
+"""`s3vm demo`: a supervised SVM and s3vm on handwritten digits with a handful of labels."""
 
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import RenderableType
+from rich.markup import escape
 from rich.text import Text
-from sklearn import datasets as toys
+from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 import s3vm
 from s3vm import S3VMClassifier
+from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
-from s3vm.cli.console import Screen
+from s3vm.cli.console import Screen, grid, percent
+from s3vm.cli.inputs import check_writable
 from s3vm.cli.summary import plain_table
 
-__all__ = ["demo"]
+__all__ = ["run_demo"]
 
-_LABELS, _DRAWS, _C = (20, 40, 80), 3, 10.0
+_LABELS, _DRAWS, _C = (20, 40, 80, 160), 5, 10.0
+_FORMATS = (".png", ".svg", ".pdf")
+_METHODS = (("supervised SVM", "#999999"), ("s3vm", "#d1495b"))
 
 
-def demo(screen: Screen, jobs: int) -> None:
-    """Handwritten digits of which a few have labels: a supervised SVM beside s3vm."""
-    X, y = toys.load_digits(return_X_y=True)
-    X = X / 16.0
-    found: list[dict[str, Any]] = []
-    with screen.progress("reading digits", "runs") as told:
-        for n_labelled in _LABELS:
-            errors, took = np.empty((2, _DRAWS)), np.empty((2, _DRAWS))
+class Example(NamedTuple):
+    """The unlabelled digits of one run, their classes, and what each method predicts."""
+
+    n_labelled: int
+    images: Array
+    classes: Array
+    supervised: Array
+    semi_supervised: Array
+
+
+class Runs(NamedTuple):
+    """Errors and seconds, ``(2, n_labels, n_draws)`` for the supervised SVM and s3vm, and one run to look at."""
+
+    errors: Array
+    seconds: Array
+    example: Example
+
+
+def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
+    check_writable(picture)
+    if picture is not None:
+        if not picture.endswith(_FORMATS):
+            raise ValueError(f"{picture}: the picture must end in {', '.join(_FORMATS)}")
+        optional("matplotlib", "report")
+    X, y = load_digits(return_X_y=True)
+    runs = _compare(screen, X / 16.0, y, jobs)
+    keys = ("svm_error", "s3vm_error", "svm_seconds", "s3vm_seconds")
+    means = np.concatenate([runs.errors, runs.seconds]).mean(axis=2).T
+    result: dict[str, Any] = {
+        "command": "demo",
+        "s3vm": s3vm.__version__,
+        "errors": [
+            {"labels": n} | dict(zip(keys, row, strict=True)) for n, row in zip(_LABELS, means.tolist(), strict=True)
+        ],
+    }
+    if picture is not None:
+        _draw(runs, picture)
+        result["picture"] = picture
+    screen.finish(result, *_summary(result, len(y)))
+
+
+def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
+    """Trains both methods on every draw of the labels."""
+    errors, seconds = np.empty((2, 2, len(_LABELS), _DRAWS))
+    examples = []
+    with screen.progress("reading digits", "runs") as report_progress:
+        # A small fit first, so that no compilation is timed.
+        S3VMClassifier(random_state=0, n_jobs=jobs).fit(X[:100], np.where(np.arange(100) < 50, y[:100], -1))
+        for i, n_labelled in enumerate(_LABELS):
             for draw in range(_DRAWS):
-                told(len(found) * _DRAWS + draw, len(_LABELS) * _DRAWS)
-                labelled = _few(y, n_labelled, draw)
-                for k, clf in enumerate((SVC(C=_C), S3VMClassifier(C=_C, random_state=draw, n_jobs=jobs))):
+                report_progress(i * _DRAWS + draw, len(_LABELS) * _DRAWS)
+                labelled = _draw_labels(y, n_labelled, draw)
+                classifiers = SVC(C=_C), S3VMClassifier(C=_C, random_state=draw, n_jobs=jobs)
+                fits = (X[labelled], y[labelled]), (X, np.where(labelled, y, -1))
+                for k, (classifier, rows_and_labels) in enumerate(zip(classifiers, fits, strict=True)):
                     start = time.perf_counter()
-                    clf.fit(X[labelled], y[labelled]) if k == 0 else clf.fit(X, np.where(labelled, y, -1))
-                    took[k, draw] = time.perf_counter() - start
-                    errors[k, draw] = np.mean(clf.predict(X[~labelled]) != y[~labelled])
-            error, duration = errors.mean(axis=1), took.mean(axis=1)
-            names = ("svm_error", "s3vm_error", "svm_seconds", "s3vm_seconds")
-            found.append({"labels": n_labelled} | dict(zip(names, map(float, [*error, *duration]), strict=True)))
-    table = plain_table("labels", "supervised SVM", "s3vm", "seconds")
-    for line in found:
-        errors_shown = [f"{line['svm_error']:.1%}", f"[bold green]{line['s3vm_error']:.1%}[/]"]
-        table.add_row(str(line["labels"]), *errors_shown, f"{line['s3vm_seconds']:.1f}")
-    head = Text.assemble(
-        ("1,797 handwritten digits", "bold"),
-        f", of which a few have labels. Error on all others, mean of {_DRAWS} draws:",
-    )
-    foot = Text("  Your own data: s3vm fit data.csv --target label", style="dim")
-    screen.finish({"command": "demo", "s3vm": s3vm.__version__, "errors": found}, head, table, foot)
+                    classifier.fit(*rows_and_labels)
+                    seconds[k, i, draw] = time.perf_counter() - start
+                predictions = [classifier.predict(X[~labelled]) for classifier in classifiers]
+                errors[:, i, draw] = [np.mean(predicted != y[~labelled]) for predicted in predictions]
+                if draw == 0:
+                    examples.append(Example(n_labelled, X[~labelled], y[~labelled], *predictions))
+    return Runs(errors, seconds, examples[min(1, len(examples) - 1)])
 
 
-def _few(y: Array, n_labelled: int, seed: int) -> Array:
-    """A mask of `n_labelled` random rows, as many of each class."""
+def _draw_labels(y: Array, n_labelled: int, seed: int) -> Array:
+    """A mask of `n_labelled` random rows, equally many per class."""
     rng = np.random.default_rng(seed)
     labelled = np.zeros(len(y), dtype=bool)
     for digit in range(10):
         labelled[rng.choice(np.flatnonzero(y == digit), n_labelled // 10, replace=False)] = True
     return labelled
+
+
+def _summary(result: dict[str, Any], n_rows: int) -> list[RenderableType]:
+    table = plain_table("labels", "supervised SVM", "seconds", "s3vm", "seconds")
+    for row in result["errors"]:
+        table.add_row(
+            str(row["labels"]),
+            percent(row["svm_error"]),
+            f"{row['svm_seconds']:.3f}",
+            f"[bold green]{percent(row['s3vm_error'])}[/]",
+            f"{row['s3vm_seconds']:.3f}",
+        )
+    head = Text.assemble(
+        (f"{n_rows:,} handwritten digits", "bold"),
+        f", only a few of them labelled. Errors on all others, means of {_DRAWS} random draws:",
+    )
+    foot = Text("  Your own data: s3vm fit data.csv --target label", style="dim")
+    parts: list[RenderableType] = [head, table]
+    if "picture" in result:
+        parts += [grid({"Picture": escape(str(Path(result["picture"]).resolve()))}), Text()]
+    return [*parts, foot]
+
+
+def _draw(runs: Runs, path: str) -> None:
+    """Draws the errors by number of labels, and digits that only s3vm classifies correctly."""
+    figure = optional("matplotlib.figure", "report").Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.1])
+    axes = left.subplots()
+    for errors, (name, color) in zip(runs.errors, _METHODS, strict=True):
+        mean, spread = 100 * errors.mean(axis=1), 100 * errors.std(axis=1)
+        axes.plot(_LABELS, mean, "o-", color=color, label=name, linewidth=2)
+        axes.fill_between(_LABELS, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+    axes.set(xscale="log", xlabel="labelled digits", ylabel="error on the others, %", xticks=_LABELS)
+    axes.set_xticklabels(_LABELS)
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    axes.set_title("1,797 handwritten digits, few of them labelled", fontsize=10)
+
+    n_labelled, images, classes, supervised, semi_supervised = runs.example
+    corrected = np.flatnonzero((supervised != classes) & (semi_supervised == classes))
+    added = np.flatnonzero((supervised == classes) & (semi_supervised != classes))
+    right.suptitle(
+        f"{n_labelled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}",
+        fontsize=10,
+    )
+    for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[corrected, [-1] * 18][:18], strict=True):
+        axis.axis("off")
+        if at >= 0:
+            axis.imshow(images[at].reshape(8, 8), cmap="Greys")
+            axis.set_title(f"{supervised[at]} → {semi_supervised[at]}", fontsize=9)
+    figure.savefig(path, dpi=130)

@@ -15,95 +15,110 @@ import s3vm
 from s3vm import S3VMClassifier, S3VMClassifierCV
 from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
-from s3vm._utils.typing import Rows
-from s3vm.cli import summary
+from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, printable
-from s3vm.cli.inputs import Data, Files, gather, held_rows, opened, writable
-from s3vm.cli.measures import held_out, measured, model_facts, verdict
+from s3vm.cli.inputs import Dataset, InputFiles, check_writable, open_data, read_data, read_test_rows
+from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.cli.settings import Settings
+from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
 from s3vm.persistence.pipeline import Parts
 from s3vm.training.loop import Interrupted
 
-__all__ = ["fit", "learn", "scaled", "tune"]
+__all__ = ["TrainedModel", "run_fit", "run_tune", "scale_rows", "train"]
 
-_UNEVEN = 10.0  # times the smallest spread of a feature that the largest may be
-_SAMPLE = 100_000  # rows of a stream that the features are scaled by, if it need not be read once anyway
-_SHOWN = 5000  # unlabelled rows of a stream in a report
-_FAR = 1e4  # spreads from 0 at which single precision begins to blur a feature
+_UNEVEN = 10.0  # ratio of the features' spreads above which unscaled features get a warning
+_SCALING_SAMPLE = 100_000  # rows of a stream to scale the features by, unless all are read first anyway
+_REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
+_FAR = 1e4  # spreads from 0 beyond which single precision blurs a feature
 
 
-class Learnt(NamedTuple):
-    """A fitted classifier and its scaler, the rows as the classifier saw them, and whether Ctrl-C came between."""
+class TrainedModel(NamedTuple):
+    """A fitted classifier and its scaler, the scaled rows, and whether Ctrl-C stopped the training."""
 
-    classifier: S3VMClassifier
-    scaler: StandardScaler | None
-    names: list[str] | None
+    parts: Parts
+    feature_names: list[str] | None
     rows: Rows
     interrupted: bool
 
-    def whole(self) -> Any:
+    @property
+    def classifier(self) -> S3VMClassifier:
+        return self.parts.classifier
+
+    def to_estimator(self) -> Any:
         """The classifier, or the pipeline of both, which checks the columns of data frames by name."""
-        classifier, scaler = copy(self.classifier), copy(self.scaler)
-        if self.names is not None:
-            first: Any = scaler or classifier
-            first.feature_names_in_ = np.array(self.names, dtype=object)
-        return Parts(classifier, scaler, ("scaler", "classifier") if scaler else ()).to_pipeline()
+        parts = self.parts._replace(classifier=copy(self.parts.classifier), scaler=copy(self.parts.scaler))
+        if self.feature_names is not None:
+            first: Any = parts.scaler or parts.classifier
+            first.feature_names_in_ = np.array(self.feature_names, dtype=object)
+        return parts.to_pipeline()
 
 
-def fit(screen: Screen, files: Files, settings: Settings, output: str, test: str | None, report: str | None) -> None:
-    writable(output, report, settings.checkpoint, inputs=[files.data, *files.unlabeled, test])
+def run_fit(
+    screen: Screen, files: InputFiles, settings: Settings, output: str, test: str | None, report: str | None
+) -> None:
+    check_writable(output, report, settings.checkpoint, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
     start = time.perf_counter()
-    data = opened(screen, files)
-    held = held_rows(screen, files, data, test)
-    read = time.perf_counter()
-    learnt = learn(screen, data, settings)
-    clf = learnt.classifier
-    trained = time.perf_counter()
-    s3vm.save(learnt.whole(), output)
-    file = {"file": output, "bytes": Path(output).stat().st_size}
+    data = open_data(screen, files)
+    test_rows = read_test_rows(screen, files, data, test)
+    reading = time.perf_counter() - start
+    model = train(screen, data, settings)
+    clf, scaler = model.classifier, model.parts.scaler
+    training = time.perf_counter() - start - reading
+    s3vm.save(model.to_estimator(), output)
+    file_facts = {
+        "tuned": settings.tuned if _was_tuned(clf) else [],
+        "file": output,
+        "bytes": Path(output).stat().st_size,
+    }
     result: dict[str, Any] = {
         "command": "fit",
         "s3vm": s3vm.__version__,
-        "data": data.described(files.data),
-        "model": model_facts(clf) | {"tuned": settings.tuned if _was_tuned(clf) else []} | file,
-        "held_out": held_out(clf, data.n_labelled),
+        "data": data.describe(files.data),
+        "model": model_facts(clf) | file_facts,
+        "held_out": held_out_error(clf, data.n_labelled),
         "unlabelled": verdict(clf),
-        "interrupted": learnt.interrupted,
-        "seconds": {"reading": read - start, "training": trained - read},
+        "interrupted": model.interrupted,
+        "seconds": {"reading": reading, "training": training},
     }
-    if held is not None:
-        rows, codes = held
-        rows = rows if learnt.scaler is None else learnt.scaler.transform(rows, copy=False)
+    if test_rows is not None:
+        rows, codes = test_rows
+        rows = rows if scaler is None else scaler.transform(rows, copy=False)
         scores = clf.decision_function(rows).reshape(len(codes), -1)
-        result["test"] = {"file": test} | measured(codes, scores, clf.classes_)
+        result["test"] = {"file": test} | score_measures(codes, scores, clf.classes_)
+        test_rows = rows, clf.classes_[codes]
     if report is not None:
         with screen.progress("writing the report"):
-            named = None if held is None else (rows, clf.classes_[codes])
-            more = {"data": files.data, "scaled": settings.scale}
-            title = f"What was learnt from {Path(files.data).name}"
-            labels = np.append(data.labels, np.full(learnt.rows.shape[0] - len(data.labels), None))
-            write_report(clf, learnt.rows, labels, report, named, title=title, more=more)
+            _report(model, data, files.data, settings, report, test_rows)
         result["report"] = report
-    screen.finish(result, *summary.write_report(printable(result)))
-    if learnt.interrupted:
+    screen.finish(result, *fit_summary(printable(result)))
+    if model.interrupted:
         raise Exit(130)
 
 
-def tune(screen: Screen, files: Files, settings: Settings) -> None:
-    data = gather(screen, files)
-    clf = learn(screen, data, settings).classifier
-    model = model_facts(clf)
-    options = f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {_short(model['weight'])}"
+def _report(
+    model: TrainedModel, data: Dataset, name: str, settings: Settings, path: str, test: tuple[Rows, Array] | None
+) -> None:
+    labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
+    more = {"data": name, "scaled": settings.scale}
+    title = f"What was learnt from {Path(name).name}"
+    write_report(model.classifier, model.rows, labels, path, test, title=title, more=more)
+
+
+def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
+    data = read_data(screen, files)
+    clf = train(screen, data, settings).classifier
+    facts = model_facts(clf)
+    weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
     result: dict[str, Any] = {
         "command": "tune",
         "s3vm": s3vm.__version__,
-        "data": data.described(files.data),
-        "chosen": {name: model[name] for name in ("C", "gamma", "weight")},
-        "options": options,
-        "held_out": held_out(clf, data.n_labelled),
+        "data": data.describe(files.data),
+        "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
+        "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
+        "held_out": held_out_error(clf, data.n_labelled),
         "weights": {} if clf.safety_ is None else clf.safety_.scores,
         "grid": None,
         "widths": None,
@@ -113,68 +128,70 @@ def tune(screen: Screen, files: Files, settings: Settings) -> None:
         if clf.cv_briers_ is not None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
     elif settings.tuned:
-        screen.warn(f"{data.n_labelled} labelled rows are too few to choose by: C and gamma are the usual ones")
-    screen.finish(result, *summary.of_tuning(printable(result)))
+        screen.warn(f"{data.n_labelled} labelled rows are too few for tuning: C and gamma have their usual values")
+    screen.finish(result, *tuning_summary(printable(result)))
 
 
-def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:
-    """Scales the rows, which are changed in place, and trains the classifier on them."""
+def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
+    """Scales the rows, in place, and trains the classifier on them."""
     source: Any = data.source
-    with screen.progress("scaling" if settings.scale else "looking at the features"):
-        rows, scaler = scaled(screen, data, settings.scale)
+    with screen.progress("scaling" if settings.scale else "checking the features"):
+        rows, scaler = scale_rows(screen, data, settings.scale)
         if source is not None and scaler is not None:
             source = source.scaled(scaler)
     tuned = " and ".join(settings.tuned)
     with (
-        screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as told,
-        screen.listening() as kinds,
+        screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as report_progress,
+        screen.collected_warnings() as categories,
     ):
 
-        def watch(done: int, total: int, record: Any) -> None:
+        def show_iteration(done: int, total: int, record: Any) -> None:
             losses = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in record.items() if "loss" in name]
-            told(done, total, "training" + (f" ({', '.join(losses)})" if screen.verbose else ""))
+            report_progress(done, total, "training" + (f" ({', '.join(losses)})" if screen.verbose else ""))
 
-        classifier = settings.classifier(watch)
-        kept: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
-        classifier.fit(rows, data.labels, unlabeled=source, **kept)
-        if source is not None:  # a report shows some of them
-            rows = stack([rows, source.sample(settings.seed, _SHOWN)])
+        classifier = settings.classifier(show_iteration)
+        checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
+        classifier.fit(rows, data.labels, unlabeled=source, **checkpoint)
+        if source is not None:  # some of its rows, for the report
+            rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
     classifier.set_params(verbose=0, max_seconds=None)
-    return Learnt(classifier, scaler, data.names, rows, Interrupted in kinds)
+    parts = Parts(classifier, scaler, ("scaler", "classifier") if scaler else ())
+    return TrainedModel(parts, data.names, rows, Interrupted in categories)
 
 
-def scaled(screen: Screen, data: Data, scale: bool) -> tuple[Rows, StandardScaler | None]:
-    """The rows, each feature with a spread of 1, and what did it; sparse rows keep their zeros."""
+def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, StandardScaler | None]:
+    """The rows with features of unit variance, and their scaler; sparse rows keep their zeros."""
     names = data.names or [str(number + 1) for number in range(data.rows.shape[1])]
     if not scale:
-        spread = np.sqrt(mean_variance_axis(data.rows, 0)[1] if sparse.issparse(data.rows) else data.rows.var(axis=0))
-        moving = np.flatnonzero(spread > 0)
-        if len(moving) and spread[moving].max() > _UNEVEN * spread[moving].min():
-            low, high = moving[spread[moving].argmin()], moving[spread[moving].argmax()]
-            screen.warn(
-                f"features are not scaled: {names[high]!r} has a spread of {spread[high]:.3g}, {names[low]!r} one of "
-                f"{spread[low]:.3g}, and hardly counts. Leave out --no-scale"
-            )
+        _check_spreads(screen, data.rows, names)
         return data.rows, None
     if data.source is not None:
-        scaler = data.source.scaler(None if data.source.needs_survey else _SAMPLE)
-        vars(scaler).pop("feature_names_in_", None)  # they are put on at the end
+        scaler = data.source.scaler(None if data.source.needs_survey else _SCALING_SAMPLE)
+        vars(scaler).pop("feature_names_in_", None)  # set at the end, by TrainedModel
     else:
         scaler = StandardScaler(with_mean=not sparse.issparse(data.rows)).fit(data.rows)
     if scaler.with_mean:
         far = np.flatnonzero((np.abs(scaler.mean_) > _FAR * scaler.scale_) & (scaler.var_ > 0))
         if len(far):
             screen.warn(
-                f"feature {names[far[0]]!r} is {scaler.mean_[far[0]]:.3g} give or take {scaler.scale_[far[0]]:.3g}: "
-                "subtract a constant first, or single precision blurs it"
+                f"feature {names[far[0]]!r} is {scaler.mean_[far[0]]:.3g} ± {scaler.scale_[far[0]]:.3g}: subtract a "
+                "constant first, or single precision blurs it"
             )
     return scaler.transform(data.rows, copy=False), scaler
 
 
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _check_spreads(screen: Screen, rows: Rows, names: list[str]) -> None:
+    """Warns if the spreads of unscaled features are so different that some hardly count."""
+    spread = np.sqrt(mean_variance_axis(rows, 0)[1] if sparse.issparse(rows) else rows.var(axis=0))
+    varying = np.flatnonzero(spread > 0)
+    if len(varying) and spread[varying].max() > _UNEVEN * spread[varying].min():
+        low, high = varying[spread[varying].argmin()], varying[spread[varying].argmax()]
+        screen.warn(
+            f"features are not scaled: {names[high]!r} has a standard deviation of {spread[high]:.3g} and "
+            f"{names[low]!r} of {spread[low]:.3g}, so that the latter hardly counts; leave out --no-scale"
+        )
 
 
 def _was_tuned(clf: S3VMClassifier) -> bool:
-    """Whether there was anything to choose by: with few labels there is not."""
+    """Whether C or gamma was tuned, which takes more than a few labels."""
     return isinstance(clf, S3VMClassifierCV) and clf.cv_errors_ is not None

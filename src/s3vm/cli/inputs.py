@@ -1,4 +1,4 @@
-"""From files to rows and labels."""
+"""Files as rows and labels."""
 
 import os
 from collections import Counter
@@ -14,30 +14,40 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
-from s3vm.sources import readers as tables
+from s3vm.sources import readers
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed, shortened
 from s3vm.sources.readers.formats import files_of
 
-__all__ = ["Data", "Files", "codes_of", "gather", "held_rows", "opened", "skewed", "target_of", "writable"]
+__all__ = [
+    "Dataset",
+    "InputFiles",
+    "check_writable",
+    "class_codes",
+    "open_data",
+    "rare_classes",
+    "read_data",
+    "read_test_rows",
+    "target_column",
+]
 
-_SKEWED = 0.1
-_SHARE = 0.25  # of the memory that rows in files may take; in memory they may be several times as large
+_RARE = 0.1  # a class with a smaller fraction of the labels is rare
+_MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
 
 
 @dataclass(frozen=True)
-class Files:
-    """What is to be read.
+class InputFiles:
+    """The files to read, and how.
 
     Parameters
     ----------
-    data : a table in which some rows have labels
-    target : the column of labels
-    unlabeled : tables without labels
-    features, drop : columns to use, or not to use; nothing is all but the target
-    mark : labels that mean "no label"; nothing is the usual ones
-    encode : columns that are no numbers, of which each value becomes a feature
-    stream : whether to read the unlabelled rows again and again instead of keeping them; None: if they are many
+    data : file with labelled and perhaps unlabelled rows
+    target : label column
+    unlabeled : files without labels
+    features, drop : columns to use, and to ignore; by default all but the target are used
+    mark : labels that mean "unlabelled"; by default the usual ones
+    encode : text columns to one-hot encode
+    stream : whether to stream the unlabelled rows from disk; None streams large files
     """
 
     data: str
@@ -51,10 +61,10 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
-    """Rows, the label of each (None: unlabelled), and the names of the features if there are any.
+class Dataset:
+    """Rows, their labels (None: unlabelled), and the names of the features if they have any.
 
-    If the unlabelled rows are too many to be kept, they are a `source`, and all `rows` are labelled.
+    Unlabelled rows that do not fit into memory are streamed from a `source`; all `rows` are then labelled.
     """
 
     rows: Rows
@@ -71,8 +81,8 @@ class Data:
     def n_labelled(self) -> int:
         return sum(self.counts.values())
 
-    def described(self, path: str) -> dict[str, Any]:
-        """The facts that every summary begins with."""
+    def describe(self, path: str) -> dict[str, Any]:
+        """The facts at the head of every summary."""
         return {
             "file": path,
             "rows": self.n_rows,
@@ -83,167 +93,173 @@ class Data:
         }
 
 
-def target_of(path: str, target: str | None) -> str:
-    """The column of labels, which must be named where there are several."""
-    if target is None and tables.has_names(path):
-        raise tables.TableError(f"{path}: say which column has the labels: --target NAME")
+def target_column(path: str, target: str | None) -> str:
+    """The label column, which must be given for files with column names."""
+    if target is None and readers.has_names(path):
+        raise readers.TableError(f"{path}: which column has the labels? Give --target COLUMN")
     return target or "y"
 
 
-def opened(screen: Screen, files: Files) -> Data:
-    """The rows in memory; or, where they are more than a quarter of it or it is asked for, as a stream."""
+def open_data(screen: Screen, files: InputFiles) -> Dataset:
+    """The rows in memory, or as a stream if the files are larger than a quarter of it or `stream` is set."""
     large = [path for path in (files.data, *files.unlabeled) if files.stream or _is_large(path)]
     if not large or files.stream is False:
-        return gather(screen, files)
-    target = target_of(files.data, files.target)
-    how: dict[str, Any] = {"features": files.features or None, "drop": files.drop, "encode": files.encode}
+        return read_data(screen, files)
+    target = target_column(files.data, files.target)
     if not files.unlabeled:
-        source = FileSource(files.data, target, mark=files.mark, **how)
-        with screen.progress(f"reading {Path(files.data).name}") as told:
-            source.survey(told, scale=True)
+        columns: dict[str, Any] = {"features": files.features or None, "drop": files.drop, "encode": files.encode}
+        source = FileSource(files.data, target, mark=files.mark, **columns)
+        _survey(screen, source, files.data)
         rows, labels = source.labelled()
     elif files.data in large and not files.stream:
         raise ValueError(
-            f"{files.data} is too large to be kept: put its labelled rows into a file of their own, or leave out "
-            "--unlabeled and put all files into a folder"
+            f"{files.data} does not fit into memory: put its labelled rows into a file of their own, or put all files "
+            "into one folder and leave out --unlabeled"
         )
     else:
-        alone = gather(screen, replace(files, unlabeled=(), stream=False))
-        known = np.array([label is not None for label in alone.labels], dtype=bool)
+        data = read_data(screen, replace(files, unlabeled=(), stream=False))
+        known = np.array([label is not None for label in data.labels], dtype=bool)
         if not known.all():
-            screen.warn(f"{np.count_nonzero(~known):,} unlabelled rows of {files.data} are left out beside --unlabeled")
-        rows, labels = alone.rows[known], alone.labels[known]
-        source = FileSource(list(files.unlabeled), features=alone.names)
+            screen.warn(f"ignoring {np.count_nonzero(~known):,} unlabelled rows of {files.data}: --unlabeled is given")
+        rows, labels = data.rows[known], data.labels[known]
+        source = FileSource(list(files.unlabeled), features=data.names)
         if source.needs_survey:
-            with screen.progress(f"reading {Path(files.unlabeled[0]).name}") as told:
-                source.survey(told, scale=True)
+            _survey(screen, source, files.unlabeled[0])
     counts = Counter(labels.tolist())
     _check_labels(screen, files, target, counts, n_unlabelled=source.n_rows)
     names = None if source.names is None else list(source.names)
-    return Data(rows, labels, names, dict(sorted(counts.items())), source)
+    return Dataset(rows, labels, names, dict(sorted(counts.items())), source)
 
 
 def _is_large(path: str) -> bool:
-    """Whether the rows of a file or folder may take more than a quarter of the memory."""
+    """Whether a file or folder is larger than a quarter of the memory."""
     n_bytes = sum(os.path.getsize(name) for name in files_of(path) if os.path.isfile(name))
-    return n_bytes > _SHARE * machine_memory()
+    return n_bytes > _MEMORY_FRACTION * machine_memory()
 
 
-def gather(screen: Screen, files: Files) -> Data:
-    """All rows, those of further files without labels; the labels must make sense as classes."""
-    target = target_of(files.data, files.target)
-    with screen.progress(f"reading {Path(files.data).name}") as told:
-        how: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode}
-        table = tables.read(files.data, target, files.features or None, **how, progress=told)
+def _survey(screen: Screen, source: FileSource, path: str) -> None:
+    with screen.progress(f"reading {Path(path).name}") as report_progress:
+        source.survey(report_progress, scale=True)
+
+
+def read_data(screen: Screen, files: InputFiles) -> Dataset:
+    """All rows of all files in memory, with labels that make sense as classes."""
+    target = target_column(files.data, files.target)
+    columns: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode}
+    table = _read(screen, files.data, target, files.features or None, **columns)
     assert table.labels is not None
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
-        with screen.progress(f"reading {Path(path).name}") as told:
-            more = tables.read(path, features=table.names or table.rows.shape[1], progress=told)
-        parts.append(_like(table.rows, more.rows))
+        more = _read(screen, path, features=table.names or table.rows.shape[1])
+        parts.append(_match_format(table.rows, more.rows))
         n_more += more.rows.shape[0]
     counts = Counter(label for label in table.labels if label is not None)
     labels = np.concatenate([table.labels, np.full(n_more, None)])
     _check_labels(screen, files, target, counts, n_unlabelled=len(labels) - counts.total())
     rows = stack(parts) if n_more else table.rows
-    return Data(rows, labels, table.names, dict(sorted(counts.items())))
+    return Dataset(rows, labels, table.names, dict(sorted(counts.items())))
 
 
-def held_rows(screen: Screen, files: Files, data: Data, test: str | None) -> tuple[Rows, Array] | None:
-    """The rows to test on, and the code of the class of each."""
+def _read(screen: Screen, path: str, *args: Any, **options: Any) -> readers.Table:
+    with screen.progress(f"reading {Path(path).name}") as report_progress:
+        return readers.read(path, *args, **options, progress=report_progress)
+
+
+def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str | None) -> tuple[Rows, Array] | None:
+    """The labelled rows of the test file, and the code of the class of each."""
     if test is None:
         return None
-    with screen.progress(f"reading {Path(test).name}") as told:
-        table = tables.read(
-            test, target_of(test, files.target), data.names or data.rows.shape[1], mark=files.mark, progress=told
-        )
+    target = target_column(test, files.target)
+    table = _read(screen, test, target, data.names or data.rows.shape[1], mark=files.mark)
     assert table.labels is not None
-    codes = codes_of(table.labels, np.array(list(data.counts)), test)
+    codes = class_codes(table.labels, np.array(list(data.counts)), test)
     if not np.any(codes >= 0):
-        raise tables.TableError(f"{test} has no labels to test on")
+        raise readers.TableError(f"{test} has no labels to test on")
     return table.rows[codes >= 0], codes[codes >= 0]
 
 
-def writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Complains before the work, not after it, if there is no place for a result, or if it would replace another file.
+def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Raises a ValueError, before the work, if an output cannot be written or would replace an input.
 
     Parameters
     ----------
-    outputs : files that will be written; None: none
-    inputs : files and folders that are read; None: none
+    outputs : files to write; None is skipped
+    inputs : files and folders to read; None is skipped
     """
     paths = [path for path in outputs if path is not None]
     read = [name for path in inputs if path for name in files_of(path)]
     for at, path in enumerate(paths):
         if not path:
-            raise ValueError("the name of a file to be written is empty: give one")
+            raise ValueError("the name of an output file is empty")
         folder = Path(path).resolve().parent
         if not folder.is_dir():
-            raise ValueError(f"{path} cannot be written: there is no such folder")
+            raise ValueError(f"{path} cannot be written: its folder does not exist")
         if Path(path).is_dir() or not os.access(folder, os.W_OK):
-            raise ValueError(
-                f"{path} cannot be written: {'it is a folder' if Path(path).is_dir() else 'no permission'}"
-            )
+            reason = "it is a folder" if Path(path).is_dir() else "no permission"
+            raise ValueError(f"{path} cannot be written: {reason}")
         if any(_is_same(path, name) for name in read):
-            raise ValueError(f"{path} cannot be written: it is one of the files that are read. Give another name")
+            raise ValueError(f"{path} cannot be written: it is an input. Give another name")
         if any(_is_same(path, other) for other in paths[:at]):
-            raise ValueError(f"{path} cannot be written twice: give each file that is written a name of its own")
+            raise ValueError(f"{path} cannot be written twice: give each output file its own name")
 
 
 def _is_same(path: str, other: str) -> bool:
-    """Whether two names are those of one file, which need not be there yet."""
+    """Whether two paths name the same file, which may not exist yet."""
     if os.path.exists(path) and os.path.exists(other):
         return os.path.samefile(path, other)
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def codes_of(labels: Array, classes: Array, path: str) -> Array:
-    """The code of each label in `classes`, -1 where there is none; a label is known by what it reads as."""
-    known = {tables.label_key(name): code for code, name in enumerate(classes.tolist())}
-    codes = {label: known.get(tables.label_key(label), -2) for label in set(labels.tolist()) - {None}} | {None: -1}
-    strange = sorted(str(label) for label, code in codes.items() if code == -2)
-    if strange:
-        raise tables.TableError(
-            f"{path} has labels that the model was not taught: {listed(strange)}; it knows {listed(list(known))}"
+def class_codes(labels: Array, classes: Array, path: str) -> Array:
+    """The index of each label in `classes`, -1 for None; labels match by how they read, such as 1 and "1.0"."""
+    known = {readers.label_key(name): code for code, name in enumerate(classes.tolist())}
+    codes = {label: known.get(readers.label_key(label), -2) for label in set(labels.tolist()) - {None}} | {None: -1}
+    unknown = sorted(str(label) for label, code in codes.items() if code == -2)
+    if unknown:
+        raise readers.TableError(
+            f"{path} has labels that the model does not know: {listed(unknown)}; it knows {listed(list(known))}"
         )
     return np.array([codes[label] for label in labels.tolist()], dtype=np.intp)
 
 
-def skewed(counts: Mapping[Any, int]) -> dict[Any, float]:
-    """The classes that have so small a share that the error says little, and the share of each."""
+def rare_classes(counts: Mapping[Any, int]) -> dict[Any, float]:
+    """The fraction of the labels of each class so rare that the error says little about it."""
     total = sum(counts.values())
-    if len(counts) >= 1 / _SKEWED:
+    if len(counts) >= 1 / _RARE:
         return {}
-    return {label: count / total for label, count in counts.items() if count < _SKEWED * total}
+    return {label: count / total for label, count in counts.items() if count < _RARE * total}
 
 
-def _like(rows: Rows, more: Rows) -> Rows:
-    """Rows as sparse or as dense as others, so that they can stand below them."""
+def _match_format(rows: Rows, more: Rows) -> Rows:
+    """`more` as sparse or dense as `rows`, so that both can be stacked."""
     if sparse.issparse(rows):
         return sparse.csr_array(more)
     return more.toarray() if sparse.issparse(more) else more
 
 
-def _check_labels(screen: Screen, files: Files, target: str, counts: Counter[Any], n_unlabelled: int) -> None:
+def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabelled: int) -> None:
+    """Raises a TableError if the labels are hardly classes; warns if they need attention."""
     where = f"{files.data}: column {target!r}"
     if not counts:
-        raise tables.TableError(f"{where} has no labels: label some rows of each class")
+        raise readers.TableError(f"{where} has no labels: label some rows of each class")
     if len(counts) == 1:
-        one = shortened(repr(next(iter(counts))))
-        usual = "" if files.mark else "; if NA, None or ? is a class, say --mark nan"
-        raise tables.TableError(f"{where} has only the label {one}: label rows of another class, too{usual}")
+        label = shortened(repr(next(iter(counts))))
+        hint = "" if files.mark else "; if NA, None or ? is a class, give --mark nan"
+        raise readers.TableError(f"{where} has only the label {label}: label rows of another class, too{hint}")
     fractions = [label for label in counts if isinstance(label, float)]
     if fractions:
-        raise tables.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
+        raise readers.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
     if counts.total() > 2 and len(counts) == counts.total():
-        raise tables.TableError(f"{where} has a different label in each row: is it the target?")
+        raise readers.TableError(f"{where} has a different label in each row: is it the target?")
     if -1 in counts and n_unlabelled == 0 and len(counts) > 2 and counts[-1] > counts.total() / 2:
-        raise tables.TableError(
-            f"{where} has the label -1 in {counts[-1]:,} of {counts.total():,} rows: if it means that there is no "
-            "label, say --mark -1; if it is a class, give it another name"
+        raise readers.TableError(
+            f"{where} has the label -1 in {counts[-1]:,} of {counts.total():,} rows: if it means unlabelled, give "
+            "--mark -1; if it is a class, rename it"
         )
     if -1 in counts and n_unlabelled == 0:
-        screen.warn("the label -1 counts as a class; if it marks unlabelled rows, say --mark -1")
-    if small := skewed(counts):
-        shares = ", ".join(f"{label} {share:.1%}" for label, share in small.items())
-        screen.warn(f"skewed classes ({shares} of the labelled rows): look at the balanced error, not at the error")
+        screen.warn("the label -1 counts as a class; if it means unlabelled, give --mark -1")
+    if rare := rare_classes(counts):
+        fractions_text = ", ".join(f"{label} {fraction:.1%}" for label, fraction in rare.items())
+        screen.warn(
+            f"imbalanced classes ({fractions_text} of the labelled rows): judge by the balanced error, not the error"
+        )

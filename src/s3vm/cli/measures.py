@@ -1,4 +1,4 @@
-"""How good a model is, with what is not known about it."""
+"""Facts about a model, and measures of its errors with their uncertainty."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_s
 from s3vm import S3VMClassifier
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
-from s3vm.inspect.diagnostics import interval
+from s3vm.inspect.diagnostics import wilson_interval
 
-__all__ = ["error_of", "held_out", "measured", "model_facts", "verdict"]
+__all__ = ["error_measures", "held_out_error", "model_facts", "score_measures", "verdict"]
 
 
-def error_of(n_wrong: float, n_rows: int) -> dict[str, Any]:
-    """An error with its standard error and its 95 % interval."""
+def error_measures(n_wrong: float, n_rows: int) -> dict[str, Any]:
+    """An error rate with its standard error and its 95% interval."""
     error = n_wrong / n_rows
-    low, high = interval(n_wrong, n_rows)
-    standard = float(np.sqrt(error * (1 - error) / n_rows))
-    return {"error": error, "standard_error": standard, "low": float(low), "high": float(high), "rows": n_rows}
+    low, high = wilson_interval(n_wrong, n_rows)
+    standard_error = float(np.sqrt(error * (1 - error) / n_rows))
+    return {"error": error, "standard_error": standard_error, "low": float(low), "high": float(high), "rows": n_rows}
 
 
-def measured(codes: Array, scores: Array, classes: Array, probabilities: Array | None = None) -> dict[str, Any]:
-    """What scores ``(n, K)`` say of rows of these classes."""
+def score_measures(codes: Array, scores: Array, classes: Array, probabilities: Array | None = None) -> dict[str, Any]:
+    """Errors, recall and precision of scores ``(n, K)`` of rows whose classes are known."""
     predicted = predicted_codes(scores)
-    table = confusion_matrix(codes, predicted, labels=np.arange(len(classes)))
-    there, found, said = table.sum(axis=1), table.diagonal(), table.sum(axis=0)
+    confusion = confusion_matrix(codes, predicted, labels=np.arange(len(classes)))
+    n_rows, n_correct, n_predicted = confusion.sum(axis=1), confusion.diagonal(), confusion.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        recall, precision = found / there, found / said
-    result = error_of(int(np.sum(predicted != codes)), len(codes))
+        recall, precision = n_correct / n_rows, n_correct / n_predicted
+    result = error_measures(int(np.sum(predicted != codes)), len(codes))
     result["balanced_error"] = float(1 - np.nanmean(recall))
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
         result["average_precision"] = float(average_precision_score(codes, scores[:, 0]))
@@ -37,35 +37,35 @@ def measured(codes: Array, scores: Array, classes: Array, probabilities: Array |
         truth = codes[:, None] == np.arange(len(classes))
         result["brier"] = float(np.mean(np.sum((probabilities - truth) ** 2, axis=1)) / 2)
     result["classes"] = {
-        name: {"rows": int(there[k]), "recall": float(recall[k]), "precision": float(precision[k])}
+        name: {"rows": int(n_rows[k]), "recall": float(recall[k]), "precision": float(precision[k])}
         for k, name in enumerate(classes.tolist())
     }
-    result["confusion"] = table.tolist()
+    result["confusion"] = confusion.tolist()
     return result
 
 
-def held_out(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] | None:
-    """The error on labelled rows that each were left out of training once, and that of the supervised SVM."""
+def held_out_error(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] | None:
+    """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
     if clf.safety_ is not None:
         scores, n_rows = clf.safety_.scores, clf.safety_.n_labelled
         if not scores:
             return None
-        found = scores[clf.safety_.weight]
-        result = error_of(found["error"] * n_rows, n_rows) | {"balanced_error": found["balanced_error"]}
+        chosen = scores[clf.safety_.weight]
+        result = error_measures(chosen["error"] * n_rows, n_rows) | {"balanced_error": chosen["balanced_error"]}
         return result | {"supervised_error": scores[0.0]["error"]}
     if not n_labelled or "held_out_error" not in clf.history_:
         return None
     error, balanced = (float(clf.history_[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
-    return error_of(error * n_labelled, n_labelled) | {"balanced_error": balanced}
+    return error_measures(error * n_labelled, n_labelled) | {"balanced_error": balanced}
 
 
 def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
-    """Whether the unlabelled rows helped, if that was asked."""
+    """Whether the unlabelled rows helped, if that was tested."""
     return None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence}
 
 
 def model_facts(clf: S3VMClassifier) -> dict[str, Any]:
-    """What a fitted classifier is."""
+    """What a fitted classifier consists of."""
     model = clf.model_
     weight: Any = clf.safety_.weight if clf.safety_ is not None else clf.unlabeled_weight
     return {

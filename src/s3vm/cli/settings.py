@@ -1,4 +1,4 @@
-"""The settings of a model as the command line has them."""
+"""The settings of a model on the command line."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +13,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user said of the model; `C` and `gamma` are tuned if nothing was said.
-
-    What makes no sense is complained of at once, before any file is read.
-    """
+    """The user's settings of the model, checked before any file is read; `C` and `gamma` are tuned if None."""
 
     solver: str = "tsg"
     kernel: str = "rbf"
@@ -33,7 +30,7 @@ class Settings:
     def __post_init__(self) -> None:
         for option, name, known in (("--solver", self.solver, SOLVERS), ("--kernel", self.kernel, KERNELS)):
             if name not in known:
-                raise ValueError(f"{option} {name} is not known: give one of {', '.join(known)}")
+                raise ValueError(f"{option} {name} is unknown: give one of {', '.join(known)}")
         if self.C is not None:
             positive("--C", self.C)
         if self.gamma not in (None, "scale", "median"):
@@ -41,16 +38,16 @@ class Settings:
         if self.weight not in ("auto", "paper"):
             positive("--weight", _number(self.weight), zero=True)
         if not 0 <= self.seed < 2**32:
-            raise ValueError(f"--seed {self.seed} is not valid: give a whole number from 0 to {2**32 - 1}")
+            raise ValueError(f"--seed {self.seed} is not valid: give an integer from 0 to {2**32 - 1}")
         if self.max_seconds is not None:
             positive("--max-seconds", self.max_seconds)
         if self.resume and self.checkpoint is None:
-            raise ValueError("--resume needs the file to go on from: --checkpoint FILE")
+            raise ValueError("--resume needs --checkpoint FILE")
         if self.jobs == 0:
-            raise ValueError("--jobs 0 is no number of threads: give 1 or more, or -1 for all cores")
+            raise ValueError("--jobs 0 is not valid: give 1 or more threads, or -1 for all cores")
 
     def classifier(self, verbose: Any = 0) -> S3VMClassifier:
-        """The classifier to be fitted to labels of which None is no label."""
+        """An unfitted classifier, for labels in which None means unlabelled."""
         common: dict[str, Any] = {
             "solver": self.solver,
             "kernel": self.kernel,
@@ -64,19 +61,19 @@ class Settings:
         width: Any = "median" if self.gamma is None else _number(self.gamma)
         if self.C is not None and self.gamma is not None:
             return S3VMClassifier(**common, C=self.C, gamma=width)
-        chosen: dict[str, Any] = {} if self.C is None else {"Cs": (self.C,)}
+        candidates: dict[str, Any] = {} if self.C is None else {"Cs": (self.C,)}
         if self.gamma is not None:
-            chosen["factors"] = (1.0,)
-        return S3VMClassifierCV(**common, **chosen, gamma=width)
+            candidates["factors"] = (1.0,)
+        return S3VMClassifierCV(**common, **candidates, gamma=width)
 
     @property
     def tuned(self) -> list[str]:
-        """What is chosen by cross-validation."""
+        """The settings that cross-validation chooses."""
         return [name for name in ("C", "gamma") if getattr(self, name) is None]
 
 
 def _number(text: str) -> Any:
-    """The number that a text is, if it is one."""
+    """The text as a number, if it is one."""
     try:
         return float(text)
     except ValueError:

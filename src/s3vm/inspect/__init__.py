@@ -1,1 +1,1 @@
-"""What a fitted classifier says of some rows: numbers, plots and a report."""
+"""What a fitted classifier says about its data: numbers, plots and HTML reports."""

@@ -1,4 +1,4 @@
-"""What a fitted classifier says of some rows, in columns of numbers: plots draw them, reports hand them out."""
+"""The numbers behind the plots and reports of a fitted classifier, in columns."""
 
 from functools import cached_property
 from typing import Any
@@ -15,46 +15,46 @@ from s3vm.estimators.labels import split_labels
 __all__ = [
     "Columns",
     "Sample",
-    "ahead",
+    "class_codes",
+    "class_margins",
     "class_names",
-    "codes_of",
-    "curves",
-    "interval",
-    "learner",
-    "plane",
+    "final_classifier",
+    "history_columns",
     "reliability",
+    "sample_columns",
     "score_bins",
+    "wilson_interval",
 ]
 
 Columns = dict[str, Array]
 
-_MOST = 5_000  # rows of each kind that are looked at: a picture has no use for more
-_TAIL = 0.001  # the share of rows on either side that may lie beyond the outermost bins
-_Z = 1.96  # standard errors either way that hold 95%
+_MAX_ROWS = 5_000  # labelled rows, and unlabelled ones, in a sample: enough for any plot
+_TAIL = 0.001  # the fraction of rows on either side that may lie beyond the outermost bins
+_Z = 1.96  # standard errors on either side of a 95% interval
 
 
-def learner(clf: Any) -> Any:
-    """The classifier itself, be it the last step of a pipeline or the best of a search; it must be fitted."""
-    found = getattr(clf, "best_estimator_", clf)
-    if isinstance(found, Pipeline):
-        found = found[-1]
-    check_is_fitted(found)
-    return found
+def final_classifier(clf: Any) -> Any:
+    """The fitted classifier itself, given it, a pipeline that ends in it, or a search whose best estimator it is."""
+    estimator = getattr(clf, "best_estimator_", clf)
+    if isinstance(estimator, Pipeline):
+        estimator = estimator[-1]
+    check_is_fitted(estimator)
+    return estimator
 
 
 def class_names(clf: Any) -> list[str]:
     return [str(name) for name in clf.classes_.tolist()]
 
 
-def codes_of(clf: Any, X: Any, y: Any) -> Array:
-    """The code of each row's class in `classes_`, -1 if y marks it as unlabelled."""
-    labelled, labels = split_labels(y, getattr(learner(clf), "unlabeled", -1))
+def class_codes(clf: Any, X: Any, y: Any) -> Array:
+    """The index of each row's class in `classes_`, -1 for unlabelled rows."""
+    labelled, labels = split_labels(y, getattr(final_classifier(clf), "unlabeled", -1))
     check_consistent_length(X, labelled)
     known = {label: code for code, label in enumerate(clf.classes_.tolist())}
-    strange = sorted({repr(label) for label in set(labels.tolist()) - set(known)})
-    if strange:
+    unknown = sorted({repr(label) for label in set(labels.tolist()) - set(known)})
+    if unknown:
         raise ValueError(
-            f"y has labels that the classifier was not taught: {', '.join(strange)}; it knows {list(known)}"
+            f"y has labels that the classifier does not know: {', '.join(unknown)}; it knows {list(known)}"
         )
     codes = np.full(len(labelled), -1)
     codes[labelled] = [known[label] for label in labels.tolist()]
@@ -62,17 +62,17 @@ def codes_of(clf: Any, X: Any, y: Any) -> Array:
 
 
 class Sample:
-    """Rows, at most so many labelled and so many unlabelled ones, and what a classifier says of them.
+    """At most `max_rows` labelled and `max_rows` unlabelled rows, with their scores.
 
-    `codes` are those of the rows' classes in `classes_`, -1 for unlabelled rows.
+    `codes` are the indices of the rows' classes in `classes_`, -1 for unlabelled rows.
     """
 
-    def __init__(self, clf: Any, X: Any, y: Any, most: int = _MOST) -> None:
-        codes = codes_of(clf, X, y)
+    def __init__(self, clf: Any, X: Any, y: Any, max_rows: int = _MAX_ROWS) -> None:
+        codes = class_codes(clf, X, y)
         rng = np.random.default_rng(0)
-        kinds = (np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0))
-        some = [rng.choice(rows, most, replace=False) if len(rows) > most else rows for rows in kinds]
-        chosen = np.sort(np.concatenate(some))
+        groups = (np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0))
+        samples = [rng.choice(rows, max_rows, replace=False) if len(rows) > max_rows else rows for rows in groups]
+        chosen = np.sort(np.concatenate(samples))
         self.clf, self.X, self.codes = clf, _safe_indexing(X, chosen), codes[chosen]
 
     @cached_property
@@ -89,8 +89,8 @@ class Sample:
         return [f"feature {at}" for at in range(self.X.shape[1])] if names is None else [str(name) for name in names]
 
 
-def ahead(scores: Array) -> Array:
-    """By how much each class is ahead of the best other one, ``(n, n_classes)``: above 0 for the predicted class.
+def class_margins(scores: Array) -> Array:
+    """The score of each class minus that of the best other one, ``(n, n_classes)``: positive for the predicted class.
 
     With two classes that is ``(-f, f)``.
     """
@@ -101,24 +101,25 @@ def ahead(scores: Array) -> Array:
     return scores - np.where(scores == best, second, best)
 
 
-def curves(clf: Any) -> Columns:
-    """The history of the fit, one entry an iteration."""
-    history = getattr(learner(clf), "history_", None)
+def history_columns(clf: Any) -> Columns:
+    """The history of the fit, one entry per iteration."""
+    classifier = final_classifier(clf)
+    history = getattr(classifier, "history_", None)
     if not history:
-        raise ValueError(f"this {type(learner(clf)).__name__} has no history_ of its training")
+        raise ValueError(f"this {type(classifier).__name__} has no history_ of its training")
     return dict(history)
 
 
 def score_bins(sample: Sample, bins: int = 40) -> Columns:
-    """How many unlabelled rows, and how many labelled rows of each class, have scores from here to there.
+    """The number of unlabelled rows, and of labelled rows per class, in each bin of scores.
 
-    With two classes the score is f. With more it is that of the row's class less that of the best other class; the
-    class of an unlabelled row is the predicted one. The outermost bins also hold what lies beyond them.
+    With two classes the score is f. With more it is the score of the row's class minus that of the best other class,
+    where an unlabelled row has its predicted class. The outermost bins also count the scores beyond them.
     """
     codes, scores, names = sample.codes, sample.scores, class_names(sample.clf)
     if scores.ndim > 1:
         own = np.where(codes < 0, scores.argmax(axis=1), codes)
-        scores = ahead(scores)[np.arange(len(own)), own]
+        scores = class_margins(scores)[np.arange(len(own)), own]
     low, high = np.quantile(scores, [_TAIL, 1 - _TAIL])
     edges = np.linspace(low, high, bins + 1) if low < high else np.linspace(low - 1, low + 1, bins + 1)
     groups = {"unlabelled": codes < 0} | {f"class {name}": codes == code for code, name in enumerate(names)}
@@ -129,38 +130,40 @@ def score_bins(sample: Sample, bins: int = 40) -> Columns:
 
 
 def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
-    """How often that came true which was given a probability from here to there.
+    """Predicted probabilities and observed frequencies, per bin of probabilities.
 
-    With two classes it is that a row is of ``classes_[1]``; with more, that it is of the predicted class. `low` and
-    `high` bound the 95% interval of the observed share. Unlabelled rows do not count, empty bins are left out, and of
-    many rows a sample is taken.
+    The event is ``classes_[1]`` with two classes, and the predicted class with more. `low` and `high` bound the 95%
+    interval of the observed frequency. Unlabelled rows and empty bins are left out; large data are sampled.
     """
     if not hasattr(clf, "predict_proba"):
-        raise ValueError(f"this {type(learner(clf)).__name__} gives no probabilities: fit it with probability=True")
-    sample = Sample(clf, X, y, 2 * _MOST)
+        name = type(final_classifier(clf)).__name__
+        raise ValueError(f"this {name} gives no probabilities: fit it with probability=True")
+    sample = Sample(clf, X, y, 2 * _MAX_ROWS)
     codes = sample.codes[sample.codes >= 0]
     probabilities = clf.predict_proba(_safe_indexing(sample.X, np.flatnonzero(sample.codes >= 0)))
     binary = probabilities.shape[1] == 2
-    claimed = probabilities[:, 1] if binary else probabilities.max(axis=1)
-    true = codes == (1 if binary else probabilities.argmax(axis=1))
+    predicted = probabilities[:, 1] if binary else probabilities.max(axis=1)
+    events = codes == (1 if binary else probabilities.argmax(axis=1))
     edges = np.linspace(0, 1, bins + 1)
-    at = np.clip(np.digitize(claimed, edges) - 1, 0, bins - 1)
+    at = np.clip(np.digitize(predicted, edges) - 1, 0, bins - 1)
     full = np.unique(at)
-    rows, sum_claimed, sum_true = (np.bincount(at, weights=what)[full] for what in (np.ones(len(at)), claimed, true))
-    low, high = interval(sum_true, rows)
+    rows, predicted_sum, n_events = (
+        np.bincount(at, weights=weights)[full] for weights in (np.ones(len(at)), predicted, events)
+    )
+    low, high = wilson_interval(n_events, rows)
     return {
         "from": edges[full],
         "to": edges[full + 1],
-        "probability": sum_claimed / rows,
-        "observed": sum_true / rows,
+        "probability": predicted_sum / rows,
+        "observed": n_events / rows,
         "low": low,
         "high": high,
         "rows": rows.astype(int),
     }
 
 
-def plane(sample: Sample) -> Columns:
-    """Rows of few features, in columns, with their labels, empty if unlabelled, and scores."""
+def sample_columns(sample: Sample) -> Columns:
+    """The features, labels and scores of the rows; unlabelled rows have an empty label."""
     names, scores = class_names(sample.clf), sample.scores
     columns = {f"x{at} ({name})": sample.points[:, at] for at, name in enumerate(sample.feature_names)}
     columns["label"] = np.array([*names, ""], dtype=object)[sample.codes]
@@ -169,9 +172,9 @@ def plane(sample: Sample) -> Columns:
     return columns | {f"score of {name}": scores[:, code] for code, name in enumerate(names)}
 
 
-def interval(hits: Any, rows: Any) -> tuple[Any, Any]:
-    """The 95% interval of a share, `hits` of `rows` having been seen (Wilson's)."""
-    share, spread = hits / rows, _Z**2 / rows
-    middle = (share + spread / 2) / (1 + spread)
-    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
+def wilson_interval(hits: Any, rows: Any) -> tuple[Any, Any]:
+    """Wilson's 95% interval of a fraction observed as `hits` of `rows`."""
+    fraction, spread = hits / rows, _Z**2 / rows
+    middle = (fraction + spread / 2) / (1 + spread)
+    half = np.sqrt(spread * (fraction * (1 - fraction) + spread / 4)) / (1 + spread)
+    return np.clip(middle - half, 0.0, fraction), np.clip(middle + half, fraction, 1.0)

@@ -1,4 +1,4 @@
-"""The page: text, tables and figures in one HTML file."""
+"""Reports: text, tables and figures in one self-contained HTML file."""
 
 import base64
 import csv
@@ -21,37 +21,37 @@ from xml.etree import ElementTree
 import numpy as np
 
 from s3vm import __version__
-from s3vm._utils import atomic as _atomic
+from s3vm._utils import atomic
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Section", "machine", "write"]
+__all__ = ["Section", "machine_facts", "write_page"]
 
 Table = Mapping[str, Sequence[Any] | Array]
 
-_REM_AN_INCH = 6.7
+_REM_PER_INCH = 6.7
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "matplotlib")
-# A figure is drawn in black on white, with frames of a light grey, and shown in the colours that the page has.
-_COLOURS = {"#000000": "currentColor", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
+# Figures are drawn in black on white with light grey frames; the page replaces these colours by its own.
+_COLORS = {"#000000": "currentColor", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
+    """A section of a report.
 
     Parameters
     ----------
     heading : str
     text : str
-        Plain text; an empty line begins a new paragraph.
+        Plain text; an empty line starts a new paragraph.
     table : mapping of column names to sequences, or None
     figure : matplotlib figure or None
-        Black and white are shown as the page's ink and paper, so that it is right in dark surroundings too.
+        Black and white become the page's text and background colours, also in dark mode.
     data : mapping of column names to sequences, or None
-        What can be downloaded as CSV: the numbers that the figure shows.
+        The numbers that the figure shows, offered for download as CSV.
     """
 
     heading: str
@@ -61,7 +61,7 @@ class Section:
     data: Table | None = None
 
 
-def write(
+def write_page(
     path: Any,
     title: str,
     summary: str,
@@ -76,35 +76,34 @@ def write(
     path : str or path
     title : str
     summary : str
-        One plain sentence that says what came out.
+        The result in one plain sentence.
     sections : Section objects
     settings : mapping or None
         Names and values, listed at the end, above the machine and the versions.
     headline : mapping of names to str, or None
-        The few figures to see first; what follows a line feed is shown small.
+        The few figures to show first; text after a line feed is shown small.
     """
-    room = resources.files("s3vm.inspect")
-    script = room.joinpath("sort.js").read_text("utf-8")
+    folder = resources.files("s3vm.inspect")
+    script = folder.joinpath("sort.js").read_text("utf-8")
     now = datetime.now().astimezone()
-    parts = [_section(number, section) for number, section in enumerate(sections)]
+    sections = [*sections]
     if settings:
-        named = {"setting": list(settings), "value": [_settled(value) for value in settings.values()]}
-        parts.append(_section(len(parts), Section("Settings", table=named)))
-    facts = machine()
-    named = {"name": list(facts), "value": list(facts.values())}
-    parts.append(_section(len(parts), Section("Machine and versions", table=named)))
-    page = Template(room.joinpath("page.html").read_text("utf-8")).substitute(
+        values = [value if isinstance(value, str) else repr(value) for value in settings.values()]
+        sections.append(Section("Settings", table={"setting": list(settings), "value": values}))
+    facts = machine_facts()
+    sections.append(Section("Machine and versions", table={"name": list(facts), "value": list(facts.values())}))
+    page = Template(folder.joinpath("page.html").read_text("utf-8")).substitute(
         title=escape(title),
         summary=_paragraphs(summary),
         headline=_headline(headline or {}),
-        sections="\n".join(parts),
+        sections="\n".join(_section(number, section) for number, section in enumerate(sections)),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         time=f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%d %B %Y, %H:%M %Z}</time>',
         version=escape(__version__),
     )
     path = Path(path)
-    _atomic.write(path, page.encode("utf-8", errors="replace"))
+    atomic.write(path, page.encode("utf-8", errors="replace"))
     return path
 
 
@@ -154,12 +153,12 @@ def _columns(table: Table) -> dict[str, list[Any]]:
 
 
 def _is_number(cell: Any) -> bool:
-    """Whether a cell belongs to the right: a number, or text that begins with one."""
+    """Whether a cell is right-aligned: a number, or text that starts with one."""
     return cell is None or isinstance(cell, int | float | np.number) or bool(re.match(r"[-+−]?\d", str(cell)))
 
 
 def _value(cell: Any) -> str:
-    """What a cell with a rounded number is sorted by."""
+    """The attribute that a cell with a rounded number is sorted by."""
     return f' data-value="{float(cell)!r}"' if isinstance(cell, int | float | np.number) else ""
 
 
@@ -171,10 +170,6 @@ def _text(cell: Any) -> str:
     if isinstance(cell, int | np.integer):
         return f"{cell:,}"
     return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
-
-
-def _settled(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
 
 
 def _download(data: Table, heading: str) -> str:
@@ -191,12 +186,12 @@ def _download(data: Table, heading: str) -> str:
 
 
 def _picture(figure: "Figure", prefix: str, label: str) -> str:
-    """The figure as SVG that can stand in a page beside others, in the page's font and colours."""
+    """The figure as SVG in the page's font and colours, with ids that are unique in the page."""
     import matplotlib as mpl
 
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "s3vm"}), warnings.catch_warnings():
-        # The browser has fonts for more letters than matplotlib.
+        # The browser has the glyphs that matplotlib lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format="svg", dpi=200, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = ElementTree.fromstring(buffer.getvalue())
@@ -206,12 +201,12 @@ def _picture(figure: "Figure", prefix: str, label: str) -> str:
                 parent.remove(child)
     for element in svg.iter():
         element.tag = element.tag.rpartition("}")[2]
-        given = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+        attributes = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
         element.attrib.clear()
-        element.attrib.update({name: _attribute(name, value, prefix) for name, value in given.items()})
+        element.attrib.update({name: _attribute(name, value, prefix) for name, value in attributes.items()})
     for size in ("width", "height", "version"):
         svg.attrib.pop(size, None)
-    width = _REM_AN_INCH * figure.get_figwidth()
+    width = _REM_PER_INCH * figure.get_figwidth()
     svg.attrib.update({"role": "img", "aria-label": label, "style": f"max-width: {width:.3g}rem"})
     return ElementTree.tostring(svg, encoding="unicode")
 
@@ -222,14 +217,14 @@ def _attribute(name: str, value: str, prefix: str) -> str:
     if name == "href" and value.startswith("#"):
         return f"#{prefix}{value[1:]}"
     if name in ("style", "fill", "stroke", "clip-path"):
-        for plain, themed in _COLOURS.items():
+        for plain, themed in _COLORS.items():
             value = value.replace(plain, themed)
         return value.replace("url(#", f"url(#{prefix}")
     return value
 
 
-def machine() -> dict[str, str]:
-    """What a reader needs to judge times and to repeat the run; neither names of people nor of machines."""
+def machine_facts() -> dict[str, str]:
+    """What a reader needs to judge times and to repeat a run, without names of people or hosts."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts = {
         "processor": _processor(),
@@ -249,5 +244,5 @@ def machine() -> dict[str, str]:
 
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    match = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
+    return match[1] if match else platform.processor() or platform.machine()
