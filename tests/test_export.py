@@ -182,7 +182,7 @@ def test_more_than_onnx_holds(tmp_path, what):
 
 
 def test_onnx_of_something_else(tmp_path):
-    with pytest.raises(TypeError, match="needs an S3VMClassifier"):
+    with pytest.raises(TypeError, match="give an S3VMClassifier"):
         to_onnx(LogisticRegression(), tmp_path / "m.onnx")
 
 
@@ -200,7 +200,7 @@ def test_onnx_that_is_not_there_and_a_kernel_of_ones_own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wrong", [{"kind": "zip"}, {"rms": np.nan}, {"size": "many"}])
 def test_a_compression_that_makes_no_sense(wrong):
-    with pytest.raises(ValueError, match="into features or landmarks, and told in numbers"):
+    with pytest.raises(ValueError, match="needs a kind, features or landmarks, and finite numbers"):
         Compression(**{"kind": "features", "size": 3, "size_before": 9} | wrong)
 
 
@@ -235,7 +235,7 @@ def test_thirty_thousand_features_become_a_few_hundred(digits):
     assert report.speed_up > 3
     assert np.mean(small.predict(X) == clf.predict(X)) >= 0.985
     assert abs(small.score(X, y) - clf.score(X, y)) < 0.01
-    assert re.search(r"30,720 pieces became \d+ (features|landmarks): 99\.\d+% of held-out rows", str(report))
+    assert re.search(r"30,720 terms became \d+ (features|landmarks): 99\.\d+% of held-out rows", str(report))
 
 
 @pytest.mark.parametrize("into", ["features", "landmarks"])
@@ -284,7 +284,7 @@ def test_a_size_that_is_asked_for(moons):
     clf, X = moons
     for into in ("features", "landmarks"):
         assert compress(clf, X, into=into, size=200, tolerance=0.1).compression_.size == 200
-    with pytest.warns(UserWarning, match=r"tolerance of 1\.00% is not reached: 10,240 pieces became 4 features"):
+    with pytest.warns(UserWarning, match=r"tolerance of 1\.00% is not reached: 10,240 terms became 4 features"):
         assert compress(clf, X, into="features", size=4).compression_.size == 4
 
 
@@ -348,7 +348,7 @@ def test_what_cannot_be_compressed_is_said(digits):
         ({"into": "trees"}, "into"),
         ({"tolerance": None}, "tolerance=None is not valid: give a number between 0 and 1"),
         ({"size": 0}, "size"),
-        ({"size": "a"}, "size='a' is not valid: give a whole number"),
+        ({"size": "a"}, "size='a' is not valid: give an integer"),
         ({"size": 10**6}, "size"),
         ({"X": np.zeros((3, 2))}, "3 rows"),
         ({"X": np.zeros((300, 5))}, "5 features"),
@@ -372,5 +372,5 @@ def test_scores_that_are_too_large(moons):
 
 
 def test_export_is_there_when_s3vm_is():
-    code = "import s3vm, sys; assert 's3vm.persistence' not in sys.modules; s3vm.persistence.to_onnx"
+    code = "import s3vm, sys; assert 's3vm.persistence' not in sys.modules; s3vm.to_onnx, s3vm.compress"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""Parts known by name: those that a parameter may name, and those that a checkpoint may contain."""
+"""Classes known by name: those that a parameter may name, and those that a checkpoint may contain."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ def state_part(name: str) -> Callable[[_Part], _Part]:
 
     def register(kind: _Part) -> _Part:
         if name in STATE_PARTS:
-            raise ValueError(f"a state part {name!r} is registered already")
+            raise ValueError(f"a state part {name!r} is already registered")
         STATE_PARTS[name] = kind
         return kind
 
@@ -24,9 +24,9 @@ def state_part(name: str) -> Callable[[_Part], _Part]:
 
 
 def lookup(parameter: str, spec: object, registry: Mapping[str, type], needs: type) -> Any:
-    """The part registered under the name `spec`, with its defaults, or `spec` itself if it does what `needs` asks.
+    """An instance of the class registered as `spec`, with its defaults, or `spec` itself if it satisfies `needs`.
 
-    `needs` is a runtime-checkable protocol, so that a part written by a user is as good as one of ours.
+    `needs` is a runtime-checkable protocol or a base class, so that users can write their own.
     """
     if isinstance(spec, str) and spec in registry:
         return registry[spec]()

@@ -1,7 +1,6 @@
 """`s3vm fit` and `s3vm tune`."""
 
 import time
-from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdi
 from s3vm.cli.settings import Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
-from s3vm.persistence.pipeline import Parts
+from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
 __all__ = ["TrainedModel", "run_fit", "run_tune", "scale_rows", "train"]
@@ -36,22 +35,13 @@ _FAR = 1e4  # spreads from 0 beyond which single precision blurs a feature
 class TrainedModel(NamedTuple):
     """A fitted classifier and its scaler, the scaled rows, and whether Ctrl-C stopped the training."""
 
-    parts: Parts
-    feature_names: list[str] | None
+    parts: FittedParts
     rows: Rows
     interrupted: bool
 
     @property
     def classifier(self) -> S3VMClassifier:
         return self.parts.classifier
-
-    def to_estimator(self) -> Any:
-        """The classifier, or the pipeline of both, which checks the columns of data frames by name."""
-        parts = self.parts._replace(classifier=copy(self.parts.classifier), scaler=copy(self.parts.scaler))
-        if self.feature_names is not None:
-            first: Any = parts.scaler or parts.classifier
-            first.feature_names_in_ = np.array(self.feature_names, dtype=object)
-        return parts.to_pipeline()
 
 
 def run_fit(
@@ -65,9 +55,9 @@ def run_fit(
     test_rows = read_test_rows(screen, files, data, test)
     reading = time.perf_counter() - start
     model = train(screen, data, settings)
-    clf, scaler = model.classifier, model.parts.scaler
+    clf = model.classifier
     training = time.perf_counter() - start - reading
-    s3vm.save(model.to_estimator(), output)
+    s3vm.save(model.parts.with_feature_names(data.names).to_pipeline(), output)
     file_facts = {
         "tuned": settings.tuned if _was_tuned(clf) else [],
         "file": output,
@@ -85,7 +75,7 @@ def run_fit(
     }
     if test_rows is not None:
         rows, codes = test_rows
-        rows = rows if scaler is None else scaler.transform(rows, copy=False)
+        rows = model.parts.scale(rows, copy=False)
         scores = clf.decision_function(rows).reshape(len(codes), -1)
         result["test"] = {"file": test} | score_measures(codes, scores, clf.classes_)
         test_rows = rows, clf.classes_[codes]
@@ -155,8 +145,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         if source is not None:  # some of its rows, for the report
             rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
     classifier.set_params(verbose=0, max_seconds=None)
-    parts = Parts(classifier, scaler, ("scaler", "classifier") if scaler else ())
-    return TrainedModel(parts, data.names, rows, Interrupted in categories)
+    return TrainedModel(FittedParts(classifier, scaler), rows, Interrupted in categories)
 
 
 def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, StandardScaler | None]:
@@ -167,7 +156,7 @@ def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, Standa
         return data.rows, None
     if data.source is not None:
         scaler = data.source.scaler(None if data.source.needs_survey else _SCALING_SAMPLE)
-        vars(scaler).pop("feature_names_in_", None)  # set at the end, by TrainedModel
+        vars(scaler).pop("feature_names_in_", None)  # set when the model is saved
     else:
         scaler = StandardScaler(with_mean=not sparse.issparse(data.rows)).fit(data.rows)
     if scaler.with_mean:

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import s3vm
 from s3vm import S3VMClassifier
 from s3vm._utils.typing import Array, Rows
-from s3vm.persistence.pipeline import Parts, split_pipeline
+from s3vm.persistence.pipeline import FittedParts, split_pipeline
 
 __all__ = ["LoadedModel", "load_model"]
 
@@ -19,7 +18,7 @@ class LoadedModel:
     Rows come as arrays of the columns in `feature_names`, so that the estimator itself need not check names.
     """
 
-    parts: Parts
+    parts: FittedParts
     feature_names: list[str] | None
 
     @property
@@ -37,9 +36,7 @@ class LoadedModel:
 
     def scores(self, rows: Rows) -> Array:
         """Shape ``(n, K)``; dense rows are scaled in place."""
-        scaler = self.parts.scaler
-        rows = rows if scaler is None else scaler.transform(rows, copy=False)
-        return self.classifier.decision_function(rows).reshape(rows.shape[0], -1)
+        return self.classifier.decision_function(self.parts.scale(rows, copy=False)).reshape(rows.shape[0], -1)
 
     def probabilities(self, scores: Array) -> Array:
         return self.classifier._calibrator.predict_proba(scores)
@@ -49,8 +46,6 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
     if not Path(path).is_file():
         raise ValueError(f"{path}: there is no such file")
     parts = split_pipeline(s3vm.load(path))
-    first: Any = parts.scaler or parts.classifier
-    feature_names = vars(first).pop("feature_names_in_", None)
     if jobs is not None:
         parts.classifier.set_params(n_jobs=jobs)
-    return LoadedModel(parts, None if feature_names is None else feature_names.tolist())
+    return LoadedModel(parts.with_feature_names(None), parts.feature_names)

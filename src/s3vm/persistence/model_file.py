@@ -1,17 +1,18 @@
-"""Model files: one file a model, safe to load from anyone, and the same model when it comes back.
+"""Model files: one file per model, safe to load from strangers, from which the same model comes back.
 
-The header (see `s3vm._utils.container`) says what the model is, in words and numbers; the tensors hold the arrays. No
-code is loaded: whatever the header names is built from a list of our own parts, each of which checks its settings.
+The header (see `s3vm._utils.container`) describes the model; the tensors hold the arrays. No code is loaded: whatever
+the header names is built from a fixed list of parts (`s3vm._utils.codec`), each of which checks its settings.
 
-Random features are not in the file; they are drawn again from the seed. The file has *probes* instead: a few of their
-frequencies, and a few values of the kernel. They must come out the same when the file is loaded.
+Random features are not in the file; they are drawn again from the seed. Instead the file has *probes*: a few of their
+frequencies and a few values of the kernel, which must come out the same when the file is loaded.
 """
 
 import json
 import platform
 import re
 from copy import copy
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -20,9 +21,10 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import __version__, backends, philox
-from s3vm._utils import container
+from s3vm._utils import codec, container
 from s3vm._utils.container import Contents, ModelFormatError, short
 from s3vm._utils.csr import csr
+from s3vm._utils.input_checks import precision
 from s3vm._utils.typing import Array
 from s3vm.estimators.calibration import Temperature
 from s3vm.estimators.safety import Safety
@@ -30,7 +32,7 @@ from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
 from s3vm.model import Model
 from s3vm.persistence.compression import Compression
-from s3vm.persistence.pipeline import CLASSIFIERS, Parts, split_pipeline
+from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
@@ -42,7 +44,7 @@ _CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str
 _MOST_CLASSES = 64 << 20  # bytes of their names
 _MOST_DIMS = 1 << 31
 _MOST_DEGREE = 1000
-_MOST_BETA = 1e6  # scikit-learn looks for a temperature up to exp(10)
+_MOST_BETA = 1e6  # scikit-learn searches for a temperature up to exp(10)
 _MOST_BLOCK = 4 << 30  # bytes of the random frequencies that are drawn at once
 _PARTS: dict[str, type] = {
     kind.__name__: kind
@@ -52,30 +54,29 @@ _PARTS: dict[str, type] = {
 
 
 def save(estimator: Any, path: Any) -> None:
-    """Writes a fitted classifier to one file, from which `load` brings it back.
+    """Writes a fitted classifier to one file, which `s3vm.load` reads.
 
     Parameters
     ----------
     estimator : S3VMClassifier, S3VMClassifierCV, or a Pipeline of StandardScaler and one of them
     path : str or path
-        By custom it ends in ``.s3vm``. The file is complete or not there at all: one of that name stays as it was until
-        the new one is on the disk.
+        By convention it ends in ``.s3vm``. An existing file is replaced once the new one is complete and on the disk.
     """
     header, tensors = _to_header(split_pipeline(estimator))
-    _from_header(json.loads(json.dumps(header)), tensors)  # what cannot be loaded should not be saved
+    _from_header(json.loads(json.dumps(header)), tensors)  # a model that cannot be loaded is not saved
     container.write(path, header, tensors)
 
 
 def load(path: Any) -> Any:
-    """The classifier or pipeline that `save` wrote: its predictions are the same to the last bit.
+    """The classifier or pipeline that `s3vm.save` wrote; its predictions are the same to the last bit.
 
-    It is safe to load a file from someone you do not know: nothing in it is run. `transduction_` needs the training
-    rows, and ``warm_start`` the state of the solver, which a file does not hold.
+    It is safe to load a file from a stranger: nothing in it is run. A file holds neither the training rows, which
+    `transduction_` needs, nor the state of the solver, which ``warm_start`` needs.
 
     Raises
     ------
     ModelFormatError
-        If the file is no model file, or damaged, or needs a newer s3vm. The reason is in the message.
+        If the file is not a model file, is damaged, or needs a newer s3vm; the message says which.
     """
     header, tensors = container.read(path)
     try:
@@ -86,67 +87,62 @@ def load(path: Any) -> Any:
         raise ModelFormatError(f"{path}: its parts do not make a model ({short(str(problem))})") from problem
 
 
-# Settings as JSON and back
+# Parts, and what they were in older versions
 
 
-def _encode(value: Any) -> Any:
-    """A setting as JSON has it: numbers, text, lists, and a part as ``{"RBF": {"gamma": 0.5, ...}}``."""
-    if hasattr(value, "__array__"):
-        value = np.asarray(value).tolist()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_encode(entry) for entry in value]
-    if isinstance(value, dict):
-        return {"dict": [[_encode(key), _encode(entry)] for key, entry in value.items()]}
-    if isinstance(value, type | np.dtype):
-        return np.dtype(value).name
-    if is_dataclass(value) and type(value) in _PARTS.values():
-        return {type(value).__name__: {field.name: _encode(getattr(value, field.name)) for field in fields(value)}}
-    raise TypeError(
-        f"{value!r} cannot be written to a model file, which holds no code: use a part of s3vm's own, or pickle"
-    )
+def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the settings that a part of an older version has in this one."""
+    return _MIGRATIONS[name](settings) if name in _MIGRATIONS else (name, settings)
 
 
-def _decode(value: Any) -> Any:
-    """What `_plain` wrote; lists are tuples."""
-    if isinstance(value, list):
-        return tuple(_decode(entry) for entry in value)
-    if not isinstance(value, dict):
-        return value
-    ((name, content),) = value.items()
-    if name == "dict":
-        return {_decode(key): _decode(entry) for key, entry in content}
-    if name not in _PARTS:
-        raise ModelFormatError(f"it has a part {name!r}, which this s3vm {__version__} does not know")
-    return _PARTS[name](**{field: _decode(entry) for field, entry in content.items()})
+def _migrate_tsg(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped."""
+    solvers = {kind.__name__: kind for kind in SOLVERS.values()}
+    switches = {"anchor", "exact_labelled", "reuse"}
+    if not switches <= settings.keys() or switches <= _settings_of(solvers["TSG"]):
+        return "TSG", settings
+    name = "TSG" if any(settings[switch] is True for switch in switches) else "PrintedTSG"
+    known = _settings_of(solvers[name])
+    return name, {setting: value for setting, value in settings.items() if setting in known}
 
 
-def _part(value: Any, kind: type) -> Any:
-    found = _decode(value)
-    if not isinstance(found, kind):
-        raise ModelFormatError(f"it has {short(found)} in the place of a {kind.__name__}")
-    return found
+_MIGRATIONS = {"TSG": _migrate_tsg}
+
+
+def _settings_of(kind: Any) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+_encode = partial(codec.encode, parts=_PARTS)
+_decode = partial(codec.decode, parts=_PARTS, migrate=_migrate)
+
+
+def _decode_as(kind: type, value: Any) -> Any:
+    part = _decode(value)
+    if not isinstance(part, kind):
+        raise ModelFormatError(f"it has {short(part)} in place of a {kind.__name__}")
+    return part
 
 
 # A model as a header and tensors
 
 
-def _to_header(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
-    clf, scaler = copy(parts.classifier), parts.scaler  # as it is now: another thread may be in partial_fit
+def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
+    clf, scaler = copy(parts.classifier), parts.scaler  # a copy, since another thread may be in partial_fit
     model = clf.model_
     settings = clf.get_params(deep=False)
     if isinstance(settings["random_state"], np.random.RandomState):
-        settings["random_state"] = None  # the seed that was drawn from it is kept
+        settings["random_state"] = None  # the file has the seed that was drawn from it
     if callable(settings["verbose"]):
-        settings["verbose"] = 0  # who watched the training is nothing of the model
+        settings["verbose"] = 0  # a progress callback is not part of the model
+    settings["dtype"] = precision(settings["dtype"]).name
     history = clf.history_
     tensors = {
         "coefficients": model.coefficients,
         "intercept": model.intercept,
         "history": np.array(list(history.values()), np.float64) if history else np.empty((0, 0)),
         "probes": _probes(model.kernel, model.seed, len(model.coefficients), model.n_dims),
-        **_names("feature_names", clf),
+        **_name_tensors("feature_names", clf),
     }
     if model.weights is not None:
         tensors["weights"] = model.weights
@@ -159,9 +155,9 @@ def _to_header(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
     if getattr(clf, "cv_briers_", None) is not None:
         tensors["cv_briers"] = np.array(list(clf.cv_briers_.items()))
     if scaler is not None:
-        tensors |= _names("scaler.feature_names", scaler)
-        known = {name: getattr(scaler, f"{name}_") for name in ("mean", "var", "scale")}
-        tensors |= {f"scaler.{name}": part for name, part in known.items() if part is not None}
+        tensors |= _name_tensors("scaler.feature_names", scaler)
+        statistics = {name: getattr(scaler, f"{name}_") for name in ("mean", "var", "scale")}
+        tensors |= {f"scaler.{name}": values for name, values in statistics.items() if values is not None}
     header = {
         "estimator": type(clf).__name__,
         "settings": {name: _encode(value) for name, value in settings.items()},
@@ -176,7 +172,7 @@ def _to_header(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
         "safety": _encode(clf.safety_),
         "temperature": clf._calibrator.beta if hasattr(clf, "_calibrator") else None,
         "compression": _encode(getattr(clf, "compression_", None)),
-        "steps": list(parts.names),
+        "steps": list(parts.step_names) if scaler is not None else [],
         "scaler": None if scaler is None else {**scaler.get_params(), "n_seen": _encode(scaler.n_samples_seen_)},
         "versions": {"s3vm": __version__, "python": platform.python_version()}
         | {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "numba", "safetensors")},
@@ -184,23 +180,23 @@ def _to_header(parts: Parts) -> tuple[dict[str, Any], dict[str, Array]]:
     return header, tensors
 
 
-def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
-    """The estimator that `_described` described."""
+def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedParts:
+    """The estimator that `_to_header` described."""
     contents = Contents(header, tensors)
     name = contents.entry("estimator", str)
     if name not in CLASSIFIERS:
-        raise ModelFormatError(f"it holds a {short(name)}, which this s3vm {__version__} does not know")
+        raise ModelFormatError(f"it holds a {short(name)}, which s3vm {__version__} does not know")
     settings = contents.entry("settings", dict)
     clf = CLASSIFIERS[name](**{setting: _decode(value) for setting, value in settings.items()})
-    known = clf.backend in ("auto", *backends.BACKENDS) and clf.dtype in _FLOATS
-    if not known or not (clf.n_jobs is None or (type(clf.n_jobs) is int and clf.n_jobs != 0)):
-        raise ModelFormatError("its settings name a backend, a precision or a number of threads that cannot be")
+    valid = clf.backend in ("auto", *backends.BACKENDS) and clf.dtype in _FLOATS
+    if not valid or not (clf.n_jobs is None or (type(clf.n_jobs) is int and clf.n_jobs != 0)):
+        raise ModelFormatError("its settings have an invalid backend, precision or number of threads")
     clf.classes_ = _classes(contents.entry("classes", dict))
-    clf.model_ = _function(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
+    clf.model_ = _model(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
     clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_dims
     vars(clf).update(_feature_names(contents, "feature_names", clf.n_features_in_))
     clf.C_, clf.n_iter_ = contents.entry("C", float, int), contents.entry("n_iter", int)
-    clf.safety_ = None if header["safety"] is None else _part(header["safety"], Safety)
+    clf.safety_ = None if header["safety"] is None else _decode_as(Safety, header["safety"])
     names = contents.entry("history", list)
     clf.history_ = dict(zip(names, contents.tensor("history", len(names), None, finite=False), strict=True))
     clf._start = clf._transduction = None
@@ -208,9 +204,9 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
     if beta is not None:
         clf._calibrator = Temperature(beta)
         if not 0 < beta < _MOST_BETA:
-            raise ModelFormatError(f"its temperature is {beta}, which no calibration gives")
+            raise ModelFormatError(f"its temperature is {beta}, which calibration cannot give")
     if header["compression"] is not None:
-        clf.compression_ = _part(header["compression"], Compression)
+        clf.compression_ = _decode_as(Compression, header["compression"])
     if name == "S3VMClassifierCV":
         clf.cv_errors_ = contents.tensor("cv_errors", None, None) if contents.has("cv_errors") else None
         clf.cv_gammas_ = contents.tensor("cv_gammas", None) if contents.has("cv_gammas") else None
@@ -218,17 +214,17 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> Parts:
     scaler = None if header["scaler"] is None else _scaler(contents, clf.n_features_in_)
     steps = tuple(contents.entry("steps", list))
     if len(set(steps)) != (0 if scaler is None else 2) or not all(isinstance(step, str) for step in steps):
-        raise ModelFormatError(f"its steps are {short(steps)}, which is no pipeline that s3vm writes")
+        raise ModelFormatError(f"its steps are {short(steps)}, which s3vm does not write")
     contents.finish()
-    return Parts(clf, scaler, steps)
+    return FittedParts(clf, scaler, steps)
 
 
-def _function(contents: Contents, n_columns: int) -> Model:
-    """The learnt function, whose random features must come out as they were."""
-    kernel = _part(contents.entry("kernel", dict), Kernel)
+def _model(contents: Contents, n_columns: int) -> Model:
+    """The learnt function, once its random features have come out as they were."""
+    kernel = _decode_as(Kernel, contents.entry("kernel", dict))
     seed, n_dims = contents.entry("seed", int), contents.entry("n_features_in", int)
     if isinstance(kernel.gamma, str) or not 0 <= seed < 1 << 64 or not 0 < n_dims < _MOST_DIMS:
-        raise ModelFormatError("its width, its seed or its number of features cannot be")
+        raise ModelFormatError("its kernel width, its seed or its number of features is invalid")
     coefficients = contents.tensor("coefficients", None, None, n_columns, dtypes=_FLOATS)
     n_blocks, block_size, _ = coefficients.shape
     block_bytes = 8 * kernel.rows(block_size) * (n_dims + 1)
@@ -240,7 +236,7 @@ def _function(contents: Contents, n_columns: int) -> Model:
     stored = contents.tensor("probes", len(probes), finite=False)
     if contents.entry("random", str) != philox.NAME or not np.allclose(probes, stored, rtol=1e-6, atol=1e-9):
         raise ModelFormatError(
-            f"this s3vm {__version__} draws other random features, or has another kernel, than the one that wrote it"
+            f"s3vm {__version__} draws other random features, or has another kernel, than the version that wrote it"
         )
     intercept = contents.tensor("intercept", n_columns, dtypes=_FLOATS)
     return Model(kernel, seed, n_dims, coefficients, intercept, *_expansion(contents, n_dims, n_columns))
@@ -276,26 +272,26 @@ def _scaler(contents: Contents, n_dims: int) -> StandardScaler:
     return scaler
 
 
-def _classes(described: dict[str, Any]) -> Array:
-    name, values = described["dtype"], described["values"]
+def _classes(header: dict[str, Any]) -> Array:
+    name, values = header["dtype"], header["values"]
     if not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|U\d{1,8})", name) or not isinstance(values, list):
-        raise ModelFormatError(f"its classes are {short(described)}, which cannot be")
+        raise ModelFormatError(f"its classes are {short(header)}, which is invalid")
     dtype = np.dtype(name)
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
     if dtype.itemsize * len(values) > _MOST_CLASSES or (dtype.kind == "U" and 4 * longest > dtype.itemsize):
         raise ModelFormatError("the names of its classes are too long")
-    with np.errstate(over="ignore"):  # of which the next lines tell
+    with np.errstate(over="ignore"):  # checked below
         classes = np.array(values, dtype)
     if dtype.kind == "f" and not np.isfinite(classes).all():
-        raise ModelFormatError(f"its classes are {short(values)}, not all of which are finite numbers of type {name}")
-    of_one_kind = all(type(value) in _CLASSES[dtype.kind] for value in values)
-    if not of_one_kind or not len(np.unique(classes)) == len(values) > 1:
-        raise ModelFormatError("its classes are not at least two different labels of one kind")
+        raise ModelFormatError(f"its classes are {short(values)}, but must be finite numbers of type {name}")
+    same_kind = all(type(value) in _CLASSES[dtype.kind] for value in values)
+    if not same_kind or not len(np.unique(classes)) == len(values) > 1:
+        raise ModelFormatError("its classes must be at least two different labels of one kind")
     return classes.astype(dtype.newbyteorder("="))
 
 
 def _probes(kernel: Kernel, seed: int, n_blocks: int, n_dims: int) -> Array:
-    """What the kernel gives at a few fixed places: frequencies of the first and the last block, and its formula."""
+    """A few frequencies of the first and the last block, and the values of the kernel at a few fixed rows."""
     unit, n_dims = replace(kernel, gamma=1.0), min(n_dims, 8)
     blocks = [unit.frequencies(seed, block, kernel.whole(4), n_dims) for block in (0, max(n_blocks - 1, 0))]
     rows = philox.uniforms(seed, Purpose.REFERENCE, 0, 4, n_dims)
@@ -303,8 +299,8 @@ def _probes(kernel: Kernel, seed: int, n_blocks: int, n_dims: int) -> Array:
     return np.concatenate([value.ravel() for value in values])
 
 
-def _names(name: str, owner: Any) -> dict[str, Array]:
-    """The column names, one after the other, and where each ends."""
+def _name_tensors(name: str, owner: Any) -> dict[str, Array]:
+    """The column names as the bytes of all of them, and where each ends."""
     if not hasattr(owner, "feature_names_in_"):
         return {}
     text = [str(column).encode("utf-8", "surrogatepass") for column in owner.feature_names_in_]
@@ -312,13 +308,13 @@ def _names(name: str, owner: Any) -> dict[str, Array]:
 
 
 def _feature_names(contents: Contents, name: str, count: int) -> dict[str, Array]:
-    """The attribute ``feature_names_in_``, if there is one, as `_names` wrote it."""
+    """The attribute ``feature_names_in_`` that `_name_tensors` wrote, if there is one."""
     if not contents.has(name):
         return {}
     text = contents.tensor(name, None, dtypes=("uint8",)).tobytes()
     ends = contents.tensor(f"{name}.ends", count, dtypes=("int64",))
     starts = np.concatenate([[0], ends[:-1]])
     if np.any(starts > ends) or ends[-1] != len(text):
-        raise ModelFormatError(f"tensor {name!r} is not made of {count} names")
-    found = [text[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
-    return {"feature_names_in_": np.array(found, dtype=object)}
+        raise ModelFormatError(f"tensor {name!r} does not hold {count} names")
+    names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+    return {"feature_names_in_": np.array(names, dtype=object)}

@@ -1,45 +1,68 @@
 """A classifier with or without a scaler in front: what can be saved, exported and compressed."""
 
+from copy import copy
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from s3vm._utils.typing import Rows
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.tuning import S3VMClassifierCV
 
-__all__ = ["CLASSIFIERS", "Parts", "split_pipeline"]
+__all__ = ["CLASSIFIERS", "FittedParts", "split_pipeline"]
 
 CLASSIFIERS: dict[str, type] = {kind.__name__: kind for kind in (S3VMClassifier, S3VMClassifierCV)}
 
 
-class Parts(NamedTuple):
-    """A fitted classifier, and the scaler and the names of the steps if it came in a pipeline."""
+class FittedParts(NamedTuple):
+    """A fitted classifier, the scaler in front of it if there is one, and the names of both steps in the pipeline."""
 
     classifier: S3VMClassifier
     scaler: StandardScaler | None = None
-    names: tuple[str, ...] = ()
+    step_names: tuple[str, ...] = ("scaler", "classifier")
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """The column names that the first step was fitted with."""
+        names = getattr(self.scaler or self.classifier, "feature_names_in_", None)
+        return None if names is None else names.tolist()
+
+    def with_feature_names(self, names: list[str] | None) -> "FittedParts":
+        """A copy that expects columns of these names, or with None, arrays."""
+        parts = self._replace(classifier=copy(self.classifier), scaler=copy(self.scaler))
+        first: Any = parts.scaler or parts.classifier
+        for part in {first, parts.classifier}:
+            part.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            first.feature_names_in_ = np.array(names, dtype=object)
+        return parts
+
+    def scale(self, rows: Any, copy: bool | None = None) -> Rows:
+        """The rows as the classifier takes them."""
+        return rows if self.scaler is None else self.scaler.transform(rows, copy=copy)
 
     def to_pipeline(self) -> Any:
         """The classifier, or the pipeline of the scaler and the classifier."""
         if self.scaler is None:
             return self.classifier
-        return Pipeline(list(zip(self.names, (self.scaler, self.classifier), strict=True)))
+        return Pipeline(list(zip(self.step_names, (self.scaler, self.classifier), strict=True)))
 
 
-def split_pipeline(estimator: Any) -> Parts:
+def split_pipeline(estimator: Any) -> FittedParts:
     """The parts of a fitted classifier or of a fitted ``Pipeline`` of ``StandardScaler`` and classifier."""
-    scaler, names = None, ()
+    scaler, step_names = None, ()
     classifier = estimator
     if isinstance(estimator, Pipeline) and len(estimator.steps) == 2:
-        names, (scaler, classifier) = zip(*estimator.steps, strict=True)
-    if type(classifier) not in CLASSIFIERS.values() or (names and type(scaler) is not StandardScaler):
+        step_names, (scaler, classifier) = zip(*estimator.steps, strict=True)
+    if type(classifier) not in CLASSIFIERS.values() or (step_names and type(scaler) is not StandardScaler):
         raise TypeError(
-            f"this needs an {' or '.join(CLASSIFIERS)}, or a Pipeline of StandardScaler and one of them; "
-            f"got {estimator!r}. pickle and skops take any estimator"
+            f"cannot save, export or compress {estimator!r}: give an {' or '.join(CLASSIFIERS)}, or a Pipeline of "
+            "StandardScaler and one of them. pickle and skops take any estimator"
         )
     for part in (scaler, classifier):
         if part is not None:
             check_is_fitted(part)
-    return Parts(classifier, scaler, names)
+    return FittedParts(classifier, scaler, step_names)

@@ -1,16 +1,13 @@
-"""Checkpoints: where a run stands, in one file that is complete or not there, and is read without trust.
+"""Checkpoints: where a run stands, in one file that is replaced as a whole and read without trust.
 
-A state is arrays and a few numbers. They are put into the same container as a model (`s3vm._utils.container`), and
-built again from a list of our own parts. The file also says what run it is of: a run of other rows or settings does not
-go on from it.
+The file is a container like a model file (`s3vm._utils.container`), and the state in it is rebuilt from a fixed list of
+parts (`s3vm._utils.codec`). It also describes its run: a run with other rows or settings does not resume from it.
 """
 
 import hashlib
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +16,8 @@ from scipy import sparse
 from s3vm import __version__, philox
 from s3vm._utils import container
 from s3vm._utils.arrays import host
+from s3vm._utils.codec import decode, encode
 from s3vm._utils.container import ModelFormatError, short
-from s3vm._utils.csr import csr
 from s3vm._utils.errors import RowsError
 from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.settings import is_whole
@@ -31,9 +28,12 @@ from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, Solver, State
 from s3vm.solvers.steps import STEPS
 
-__all__ = ["Checkpoint", "as_checkpoint_error", "check", "read", "run_of", "seed_of", "write"]
+__all__ = ["Checkpoint", "as_checkpoint_error", "check", "is_checkpoint", "read", "run_of", "seed_of", "write"]
 
-_SAMPLE = 500  # unlabelled rows that stand for all when two runs are compared
+_SAMPLE = 500  # unlabelled rows by which two runs are compared
+_PARTS: dict[str, type] = STATE_PARTS | {
+    kind.__name__: kind for kinds in (KERNELS, SOLVERS, STEPS) for kind in kinds.values()
+}
 
 
 class Checkpoint(NamedTuple):
@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
 
 
 def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]:
-    """What makes a run the one it is, each in words or, of arrays, as the fingerprint of what they hold."""
+    """What identifies a run: settings as text, and arrays by a fingerprint of their content."""
     unlabelled = "none"
     if problem.unlabelled is not None:
         source = problem.unlabelled
@@ -63,20 +63,20 @@ def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]
         "labels": f"the fingerprint {_digest(problem.targets)}",
         "costs of the labelled rows (sample_weight)": f"the fingerprint {_digest(problem.costs)}",
         "costs of the unlabelled rows": f"the fingerprint {_digest(problem.unlabelled_cost)}",
-        "shares of the classes": f"the fingerprint {_digest(problem.prior)}",
+        "class fractions": f"the fingerprint {_digest(problem.prior)}",
         "unlabelled rows": unlabelled,
     }
 
 
 def write(path: Any, run: Mapping[str, str], checkpoint: Checkpoint) -> None:
-    """Puts the checkpoint in the place of the one before, once it is on the disk."""
+    """Replaces the checkpoint in that file once the new one is on the disk."""
     tensors: dict[str, Array] = {}
-    header = {"checkpoint": dict(run), "content": _packed(checkpoint._asdict(), tensors)}
+    header = {"checkpoint": dict(run), "content": encode(checkpoint._asdict(), _PARTS, tensors)}
     container.write(path, {**header, "seed": int(run["seed"])}, tensors)
 
 
 def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
-    """The checkpoint in that file, which must be of this run; a ValueError says what is different."""
+    """The checkpoint in that file; a ValueError says what differs if it belongs to another run."""
     header, tensors = container.read(path)
     if not isinstance(header.get("checkpoint"), dict):
         raise ModelFormatError(f"{path} is a model, not a checkpoint: give another path")
@@ -85,44 +85,44 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
         if stored.get(name) != value:
             raise ValueError(
                 f"{path} is a checkpoint of another run: {name} there {_short(stored.get(name))}, here "
-                f"{_short(value)}. Give what was given then, or resume=False to start afresh"
+                f"{_short(value)}. Use the rows and settings of that run, or resume=False to start over"
             )
     with as_checkpoint_error(f"{path} is damaged: its parts do not make a checkpoint"):
-        return Checkpoint(**_unpacked(header["content"], tensors))
+        return Checkpoint(**decode(header["content"], _PARTS, tensors))
 
 
 @contextmanager
-def as_checkpoint_error(wrong: str) -> Iterator[None]:
-    """What goes wrong in here is the fault of a checkpoint, unless the rows say that it is theirs."""
+def as_checkpoint_error(message: str) -> Iterator[None]:
+    """Blames the checkpoint for errors in this block, except those that the rows cause."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, RowsError):
             raise
-        why = _short(" ".join(str(problem).split()))
-        raise ModelFormatError(f"{wrong} ({why}). Start without resume=True") from problem
+        reason = _short(" ".join(str(problem).split()))
+        raise ModelFormatError(f"{message} ({reason}). Start without resume=True") from problem
 
 
-def check(state: Any, problem: Problem, most: int) -> None:
-    """Raises an error unless this is a state of that problem after at most so many iterations.
+def check(state: Any, problem: Problem, max_iter: int) -> None:
+    """Raises an error unless this can be a state of that problem after at most `max_iter` iterations.
 
-    What solvers keep beside is theirs to look at.
+    What else a solver keeps in its state is for the solver to check.
     """
     if not isinstance(state, State):
-        raise TypeError(f"it has {short(state)} in the place of a state")
-    if not is_whole(state.iteration) or state.iteration > most:
-        raise ValueError(f"{short(state.iteration)} of {most} iterations are done")
+        raise TypeError(f"it has {short(state)} in place of a state")
+    if not is_whole(state.iteration) or state.iteration > max_iter:
+        raise ValueError(f"it has done {short(state.iteration)} of {max_iter} iterations")
     if state.kernel != problem.kernel or state.seed != problem.seed:
-        raise ValueError("its kernel or its seed is another")
+        raise ValueError("its kernel or its seed differs")
     model, scores = state.model(), state.labelled_scores()
     shapes = (model.n_dims, model.coefficients.shape[2], np.shape(model.intercept))
-    wanted = (problem.n_dims, problem.n_columns, (problem.n_columns,))
-    if shapes != wanted or (scores is not None and scores.shape != problem.targets.shape):
-        raise ValueError("its arrays have other shapes")
+    expected = (problem.n_dims, problem.n_columns, (problem.n_columns,))
+    if shapes != expected or (scores is not None and scores.shape != problem.targets.shape):
+        raise ValueError("its arrays have the wrong shapes")
 
 
 def is_checkpoint(path: Any) -> bool:
-    """Whether the file is a checkpoint, of whatever run."""
+    """Whether the file is a checkpoint of any run."""
     try:
         return isinstance(container.read(path)[0].get("checkpoint"), dict)
     except (ModelFormatError, OSError):
@@ -130,12 +130,12 @@ def is_checkpoint(path: Any) -> bool:
 
 
 def seed_of(path: Any) -> int | None:
-    """The seed of the run, if there is a checkpoint."""
+    """The seed of the run that the checkpoint belongs to, or None if there is no file."""
     if not os.path.exists(path):
         return None
     seed = container.read(path)[0].get("seed")
     if type(seed) is not int:
-        raise ModelFormatError(f"{path} is not a checkpoint, or damaged: it has no seed")
+        raise ModelFormatError(f"{path} is not a checkpoint, or is damaged: it has no seed")
     return seed
 
 
@@ -145,80 +145,10 @@ def _short(value: Any) -> str:
 
 
 def _digest(rows: Any) -> str:
-    """A few letters for the content of rows, arrays or CSR."""
+    """A short fingerprint of the content of rows, dense or CSR."""
     rows = host(rows)
     parts = (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,)
     digest = hashlib.sha256(repr((rows.shape, [part.dtype.str for part in parts])).encode())
     for part in parts:
         digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()[:12]
-
-
-# Anything that a state is made of, as JSON and tensors, and back
-
-
-_PARTS: dict[str, type] = STATE_PARTS | {
-    kind.__name__: kind for kinds in (KERNELS, SOLVERS, STEPS) for kind in kinds.values()
-}
-_NAMES = {kind: name for name, kind in _PARTS.items()}
-
-
-def _packed(value: Any, tensors: dict[str, Array]) -> Any:
-    value = host(value)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, np.ndarray):
-        name = f"{len(tensors)}"
-        is_mask = value.dtype == bool
-        tensors[name] = value.astype(np.uint8) if is_mask else value
-        return {"mask" if is_mask else "array": name}
-    if isinstance(value, bytes):
-        return {"bytes": _packed(np.frombuffer(value, np.uint8), tensors)}
-    if sparse.issparse(value):
-        pieces = [_packed(piece, tensors) for piece in (value.data, value.indices, value.indptr)]
-        return {"csr": pieces, "shape": list(value.shape)}
-    if type(value) in _NAMES:
-        names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
-        return {
-            "part": _NAMES[type(value)],
-            "fields": {field: _packed(getattr(value, field), tensors) for field in names},
-        }
-    if isinstance(value, list | tuple | frozenset | set):
-        return {type(value).__name__: [_packed(entry, tensors) for entry in value]}
-    if isinstance(value, Mapping):
-        return {"dict": [[_packed(key, tensors), _packed(entry, tensors)] for key, entry in value.items()]}
-    raise TypeError(
-        f"{value!r} cannot be written to a checkpoint, which holds no code: use a solver and a kernel of s3vm's own"
-    )
-
-
-def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    first: tuple[str, Any] = ("", None)
-    kind, content = next(iter(value.items()), first)
-    match kind:
-        case "float":
-            return float(content)
-        case "array":
-            return tensors[content].copy()
-        case "mask":
-            return tensors[content].astype(bool)
-        case "bytes":
-            return _unpacked(content, tensors).tobytes()
-        case "csr":
-            data, indices, indptr = (_unpacked(piece, tensors) for piece in content)
-            n_rows, n_columns = value["shape"]
-            return csr(data, indices, indptr, (n_rows, n_columns))
-        case "part":
-            return _PARTS[content](**{name: _unpacked(part, tensors) for name, part in value["fields"].items()})
-        case "list" | "tuple" | "set" | "frozenset":
-            kinds = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
-            return kinds[kind](_unpacked(entry, tensors) for entry in content)
-        case "dict":
-            return {_unpacked(key, tensors): _unpacked(entry, tensors) for key, entry in content}
-    raise ModelFormatError(f"it has a part {short(kind)}, which no checkpoint has")
