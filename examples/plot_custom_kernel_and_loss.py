@@ -48,7 +48,8 @@ axes[0].legend(frameon=False)
 # --------
 #
 # A kernel has an exact formula, `gram`, and draws the frequencies of its random features, `draw`, for the solvers that
-# use them. Here each feature of the rows has its own scale,
+# use them. With its formula as nodes of an ONNX graph, `onnx_gram`, it can be exported. Here each feature of the rows
+# has its own scale,
 #
 #     ``k(x, x') = exp(-gamma sum_j s_j (x_j - x'_j)^2)``,
 #
@@ -68,6 +69,10 @@ class Stretched(RBF):
     def draw(self, seed, block, n_features, n_dims, *random):
         frequencies, offsets = super().draw(seed, block, n_features, n_dims, *random)
         return frequencies * np.sqrt(self.factors), offsets
+
+    def onnx_gram(self, graph, x, centres):
+        stretch = np.sqrt(self.factors)
+        return super().onnx_gram(graph, graph.add("Mul", x, stretch), centres * stretch)
 
 
 # %%
@@ -102,7 +107,7 @@ for kernel in (RBF(gamma=0.15), Stretched(gamma=4.0, factors=factors)):
 
 # %%
 # Your own losses and kernels work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with probabilities,
-# tuning and pickle. They cannot be saved to a ``.s3vm`` file, which contains no code. To be exported to ONNX, a kernel
-# has to bring its formula as an ONNX graph.
+# tuning and pickle. They cannot be saved to a ``.s3vm`` file, which contains no code. A kernel with an `onnx_gram` can be
+# exported with `s3vm.to_onnx`.
 #
 # sphinx_gallery_thumbnail_number = 1

@@ -1,11 +1,13 @@
 """ONNX files say what the model says, and a compressed model nearly so."""
 
+import ast
 import pickle
 import re
 import subprocess
 import sys
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -186,12 +188,68 @@ def test_onnx_of_something_else(tmp_path):
         to_onnx(LogisticRegression(), tmp_path / "m.onnx")
 
 
-def test_onnx_that_is_not_there_and_a_kernel_of_ones_own(tmp_path, monkeypatch):
+# Kernels of one's own
+
+
+def gallery_kernel():
+    """The kernel class of the gallery's example, without the rest of the page."""
+    page = ast.parse((Path(__file__).parents[1] / "examples" / "plot_custom_kernel_and_loss.py").read_text())
+    (definition,) = [node for node in page.body if getattr(node, "name", "") == "Stretched"]
+    scope = {"__name__": "gallery", "np": np, "RBF": RBF, "dataclass": dataclass}
+    exec(compile(ast.Module([definition], []), "gallery", "exec"), scope)
+    return scope["Stretched"]
+
+
+Stretched = gallery_kernel()
+
+
+class WithoutFormula(Stretched):
+    """A formula of its own, in which the parent's ONNX formula would be wrong."""
+
+    def gram(self, X, Z):
+        return 1.0 + super().gram(X, Z)
+
+
+class OtherFrequencies(RBF):
+    """The formula of its parent, with random features that are drawn in another way."""
+
+    def draw(self, seed, block, n_features, n_dims, *random):
+        frequencies, offsets = super().draw(seed + 1, block, n_features, n_dims, *random)
+        return frequencies[:, ::-1], offsets
+
+
+FACTORS = (2.0, 0.1, 1.0, 0.3)
+
+
+@pytest.mark.parametrize("solver", [FEW, ROWS, PRINTED], ids=["both", "centres", "features"])
+@pytest.mark.parametrize("features", ["pairs", "phase"])
+@pytest.mark.parametrize("kind", [Stretched, OtherFrequencies])
+def test_onnx_of_a_kernel_of_ones_own(tmp_path, kind, features, solver):
+    X, some = flowers()
+    chosen = {"factors": FACTORS} if kind is Stretched else {}
+    kernel = kind(gamma=0.4, features=features, **chosen)
+    clf = S3VMClassifier(solver, kernel=kernel, unlabeled_weight=1.0, random_state=0).fit(X, some)
+    assert (clf.model_.weights is None) == (solver is PRINTED)
+    assert_served(clf, X, tmp_path)
+
+
+def test_onnx_of_a_kernel_without_a_formula(tmp_path):
+    """Refused where the formula is needed, and not exported as its parent."""
+    X, some = flowers()
+    kernel = WithoutFormula(gamma=0.4, factors=FACTORS)
+    for solver in (FEW, ROWS):
+        clf = S3VMClassifier(solver, kernel=kernel, unlabeled_weight=1.0, random_state=0).fit(X, some)
+        reason = r"WithoutFormula has a gram of its own but no ONNX formula for it: define onnx_gram in WithoutFormula"
+        with pytest.raises(TypeError, match=reason):
+            to_onnx(clf, tmp_path / "m.onnx")
+        assert list(tmp_path.iterdir()) == []
+    clf = S3VMClassifier(PRINTED, kernel=kernel, unlabeled_weight=1.0, random_state=0).fit(X, some)
+    assert_served(clf, X, tmp_path)
+
+
+def test_onnx_that_is_not_there(tmp_path, monkeypatch):
     X, some = flowers(2)
     clf = S3VMClassifier(ROWS, kernel="matern", random_state=0).fit(X, some)
-    monkeypatch.setattr(graphs, "Matern", Laplacian)  # as if nobody had heard of it
-    with pytest.raises(TypeError, match="has no ONNX formula: use a kernel of s3vm's own"):
-        to_onnx(clf, tmp_path / "m.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r'pip install "s3vm\[onnx\]"'):
         to_onnx(clf, tmp_path / "m.onnx")

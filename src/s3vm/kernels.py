@@ -19,18 +19,21 @@ The rows of a block are drawn from the counter ``(seed, block)`` and never have 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
 from sklearn.metrics import pairwise
 
 from s3vm import philox
-from s3vm._utils.arrays import host, is_tensor, namespace
+from s3vm._utils.arrays import host, is_tensor, namespace, variance_of
 from s3vm._utils.registry import lookup
 from s3vm._utils.settings import check_whole, number
 from s3vm._utils.typing import Array
 from s3vm.philox import Purpose
+
+if TYPE_CHECKING:
+    from s3vm.persistence.onnx import Graph
 
 __all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel", "variance_of"]
 
@@ -87,6 +90,13 @@ class Kernel(ABC):
     @abstractmethod
     def gram(self, X: Any, Z: Any) -> Array:
         """The exact kernel matrix of the rows of `X` and `Z`, dense, CSR, or tensors on a device."""
+
+    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+        """Adds the formula of `gram` to an ONNX graph: the node with the kernel matrix of node `x` and the `centres`.
+
+        `s3vm.to_onnx` needs it where a model has centres. A class that defines `gram` has to define this method, too.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def draw(
@@ -187,6 +197,9 @@ class RBF(_Radial):
         xp = namespace(gram)
         return xp.exp(xp.negative(gram, out=gram), out=gram)
 
+    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+        return graph.add("Exp", graph.add("Mul", graph.squared_distances(x, centres), -self.width))
+
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return np.sqrt(2.0 * self.width) * random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
 
@@ -220,6 +233,16 @@ class Matern(_Radial):
             gram *= 1.0 + r if self.nu == 1.5 else 1.0 + r + r**2 / 3.0
         return gram
 
+    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+        r = graph.add("Sqrt", graph.add("Mul", graph.squared_distances(x, centres), 4.0 * self.nu * self.width))
+        gram = graph.add("Exp", graph.add("Neg", r))
+        if self.nu > 0.5:
+            factor = graph.add("Add", r, 1.0)
+            if self.nu == 2.5:
+                factor = graph.add("Add", factor, graph.add("Div", graph.add("Mul", r, r), 3.0))
+            gram = graph.add("Mul", factor, gram)
+        return gram
+
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         degrees = round(2 * self.nu)
         return np.sqrt(2.0 * self.width) * random.students(seed, Purpose.FREQUENCY, block, n_rows, n_dims, degrees)
@@ -234,6 +257,13 @@ class Laplacian(_Fourier):
             xp = namespace(X)
             return xp.exp(-xp.cdist(self.width * X, self.width * Z, p=1))
         return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
+
+    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+        rows, distances = graph.add("Unsqueeze", x, np.array([1])), []
+        for group in graph.groups(len(centres), centres.shape[1]):  # a number per column of each centre
+            differences = graph.add("Abs", graph.add("Sub", rows, centres[None, group]))
+            distances.append(graph.add("ReduceSum", differences, np.array([2]), keepdims=0))
+        return graph.add("Exp", graph.add("Mul", graph.add("Concat", *distances, axis=1), -self.width))
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return self.width * random.cauchy(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
@@ -285,6 +315,10 @@ class Polynomial(Kernel):
             if is_tensor(X):
                 return (X @ Z.T + self.coef0) ** self.degree
             return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
+
+    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+        products = graph.add("Mul", graph.add("MatMul", x, centres.T), self.width)
+        return graph.add("Pow", graph.add("Add", products, float(self.coef0)), float(self.degree))
 
     def draw(
         self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
@@ -349,27 +383,3 @@ def _scaled(X: Any, scale: float) -> Any:
 
 def _dense(X: Any) -> Array:
     return np.asarray(X.toarray() if sparse.issparse(X) else host(X), dtype=np.float64)
-
-
-def variance_of(X: Any, row_weight: Array | None = None, chunk: int = 8192) -> float:
-    """The variance of all entries of X, row i counted `row_weight[i]` times, in float64 and without a copy of X.
-
-    Two sweeps, the mean first: one sweep of squares would lose the variance of columns far from zero.
-    """
-    weight = np.ones(X.shape[0]) if row_weight is None else row_weight
-    entries = weight.sum() * X.shape[1]
-    chunks = [slice(start, start + chunk) for start in range(0, X.shape[0], chunk)]
-    sums = (np.asarray(host(X[rows]).sum(axis=1, dtype=np.float64)).ravel() for rows in chunks)
-    mean = sum(float(weight[rows] @ part) for rows, part in zip(chunks, sums, strict=True))
-    mean /= entries
-    total = 0.0
-    for rows in chunks:
-        part: Any = host(X[rows]).astype(np.float64)
-        if sparse.issparse(part):
-            stored = np.diff(part.indptr)
-            part.data = (part.data - mean) ** 2
-            row_sum = np.asarray(part.sum(axis=1)).ravel() + (X.shape[1] - stored) * mean**2
-        else:
-            row_sum = np.sum((part - mean) ** 2, axis=1)
-        total += float(weight[rows] @ row_sum)
-    return total / entries

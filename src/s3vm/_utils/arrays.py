@@ -23,6 +23,7 @@ __all__ = [
     "row_bytes",
     "row_digests",
     "stack",
+    "variance_of",
 ]
 
 
@@ -93,3 +94,27 @@ def row_digests(X: Any) -> Array:
         ],
         dtype=np.uint64,
     )
+
+
+def variance_of(X: Any, row_weight: Array | None = None, chunk: int = 8192) -> float:
+    """The variance of all entries of X, row i counted `row_weight[i]` times, in float64 and without a copy of X.
+
+    Two sweeps, the mean first: one sweep of squares would lose the variance of columns far from zero.
+    """
+    weight = np.ones(X.shape[0]) if row_weight is None else row_weight
+    entries = weight.sum() * X.shape[1]
+    chunks = [slice(start, start + chunk) for start in range(0, X.shape[0], chunk)]
+    sums = (np.asarray(host(X[rows]).sum(axis=1, dtype=np.float64)).ravel() for rows in chunks)
+    mean = sum(float(weight[rows] @ part) for rows, part in zip(chunks, sums, strict=True))
+    mean /= entries
+    total = 0.0
+    for rows in chunks:
+        part: Any = host(X[rows]).astype(np.float64)
+        if sparse.issparse(part):
+            stored = np.diff(part.indptr)
+            part.data = (part.data - mean) ** 2
+            row_sum = np.asarray(part.sum(axis=1)).ravel() + (X.shape[1] - stored) * mean**2
+        else:
+            row_sum = np.sum((part - mean) ** 2, axis=1)
+        total += float(weight[rows] @ row_sum)
+    return total / entries
