@@ -107,7 +107,7 @@ for kernel in (RBF(gamma=0.15), Stretched(gamma=4.0, factors=factors)):
 
 # %%
 # Your own losses and kernels work with every solver that takes any loss (``"tsg"`` and ``"frs"``), with probabilities,
-# tuning and pickle. They cannot be saved to a ``.s3vm`` file, which contains no code. A kernel with an `onnx_gram` can be
-# exported with `s3vm.to_onnx`.
+# tuning and pickle. They cannot be saved to a ``.s3vm`` file, which contains no code. A kernel with an `onnx_gram` can
+# be exported with `s3vm.to_onnx`.
 #
 # sphinx_gallery_thumbnail_number = 1

@@ -94,10 +94,10 @@ def test_constant_rows_have_some_width(gamma, kind):
 
 def test_what_no_kernel_fits():
     for gamma in ("median", "scale"):
-        with pytest.raises(ValueError, match="so close together that no kernel width fits them"):
+        with pytest.raises(ValueError, match="too close together for any kernel width"):
             RBF(gamma).resolve(np.array([[0.0, 0.0], [1e-160, 0.0], [0.0, 1e-160]]))
     wide = sparse.csr_array((np.ones(1), ([0], [2**31 + 1])), shape=(1, 2**31 + 2))
-    with pytest.raises(ValueError, match=r"at most 2\^31 entries, and columns"):
+    with pytest.raises(ValueError, match=r"at most 2\^31 entries and columns"):
         Laplacian(1.0).gram(wide, wide)
 
 
@@ -122,7 +122,7 @@ def test_wrong_widths_are_refused(gamma):
     ],
 )
 def test_wrong_settings_are_refused(make):
-    with pytest.raises(ValueError, match="needs"):
+    with pytest.raises(ValueError, match=r"(nu|degree|coef0)=(1\.0|0|1\.5|-1)"):
         make()
 
 

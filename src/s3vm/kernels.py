@@ -1,9 +1,9 @@
-"""The kernels: each an exact formula and the law of its random features.
+"""The kernels: each has an exact formula and a distribution of random features.
 
 A random feature is ``phi(x)`` with ``E[phi(x) phi(x')] = k(x, x')``; a block of ``m`` of them, scaled by
 ``1/sqrt(m)``, approximates the kernel by its inner product (Eq. 2 of the paper). Features come in three shapes,
-which are all that a backend has to know. Frequencies ``w`` and phases ``b`` are kept in turns, not radians: reducing
-an angle is then one rounding to the nearest integer.
+which is all that a backend has to know. Frequencies ``w`` and phases ``b`` are in turns, not radians, so that reducing
+an angle is one rounding to the nearest integer.
 
 ``"pairs"``
     ``sqrt(2) cos(2 pi w.x)`` and ``sqrt(2) sin(2 pi w.x)`` for kernels of ``x - x'`` (Bochner's theorem): two features
@@ -13,7 +13,7 @@ an angle is then one rounding to the nearest integer.
 ``"product"``
     ``prod_q (w_q.x + b_q)`` for kernels of ``x.x'``, over ``rows_per_feature`` rows ``w_q``.
 
-The rows of a block are drawn from the counter ``(seed, block)`` and never have to be stored.
+The frequencies of a block are drawn from the counter ``(seed, block)`` and never have to be stored.
 """
 
 from abc import ABC, abstractmethod
@@ -44,13 +44,13 @@ _MEDIAN_PAIRS = 5000
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """What every kernel has: a width `gamma`, an exact formula, and a law of random features.
+    """The base of all kernels: a width `gamma`, an exact formula, and a distribution of random features.
 
     Parameters
     ----------
     gamma : float > 0, "scale" or "median", default "scale"
-        ``"scale"`` takes the spread of all entries of X, as `sklearn.svm.SVC` does; ``"median"`` the median
-        distance of two rows, which ignores outliers. Both become numbers in `resolve`.
+        ``"scale"`` uses the variance of all entries of X, as `sklearn.svm.SVC` does; ``"median"`` the median distance
+        of two rows, which ignores outliers. `resolve` turns both into numbers.
     """
 
     gamma: Gamma = "scale"
@@ -60,7 +60,7 @@ class Kernel(ABC):
     def __post_init__(self) -> None:
         named = isinstance(self.gamma, str) and self.gamma in ("scale", "median")
         if not named and not 0 < number(self.gamma) < np.inf:
-            raise ValueError(f'gamma={self.gamma!r} is not a width: give a finite number above 0, "scale" or "median"')
+            raise ValueError(f'gamma={self.gamma!r} is not valid: give a finite number above 0, "scale" or "median"')
 
     @property
     @abstractmethod
@@ -69,15 +69,15 @@ class Kernel(ABC):
 
     @property
     def rows_per_feature(self) -> int:
-        """How many frequency rows are multiplied in one feature."""
+        """The number of frequency rows that are multiplied in one feature."""
         return 1
 
     def whole(self, n_features: int) -> int:
-        """`n_features`, one more where features come in pairs and it is odd."""
+        """`n_features`, rounded up to an even number if features come in pairs."""
         return n_features + n_features % 2 if self.activation == "pairs" else n_features
 
     def rows(self, n_features: int) -> int:
-        """How many frequency rows `n_features` are made of."""
+        """The number of frequency rows that `n_features` features need."""
         return n_features // 2 if self.activation == "pairs" else n_features * self.rows_per_feature
 
     @property
@@ -102,53 +102,52 @@ class Kernel(ABC):
     def draw(
         self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
     ) -> tuple[Array, Array]:
-        """The frequency rows ``(rows(n_features), n_dims)`` and offsets of one block, from the numbers of `random`."""
+        """Frequency rows of shape ``(rows(n_features), n_dims)`` and offsets of one block, drawn from `random`."""
 
     def frequencies(
         self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
     ) -> tuple[Array, Array]:
-        """What `draw` gives, as every backend uses it: frequencies of waves are rounded to 11 bits.
+        """The result of `draw` as all backends use it: frequencies of waves are rounded to 11 bits.
 
-        That is what float16 can hold, so that a GPU needs fewer products. It moves a frequency by at most one part in
-        2,048, up or down, and the kernel that they stand for by about 1e-7; a Laplacian, whose frequencies have heavy
-        tails, by at most 1e-4.
+        That is what float16 can hold, so that a GPU needs fewer products. It changes a frequency by at most one part in
+        2,048, and the kernel by about 1e-7; a Laplacian, whose frequencies have heavy tails, by at most 1e-4.
         """
         W, b = self.draw(seed, block, n_features, n_dims, random)
         return (W if self.activation == "product" else _short(W)), b
 
     @abstractmethod
     def _scale(self, n_dims: int, variance: float) -> float:
-        """The width that fits `n_dims` columns of that variance."""
+        """The width for `n_dims` columns of that variance."""
 
     @abstractmethod
     def _median(self, X: Array, Z: Array) -> float:
-        """The width that fits the median over row pairs ``(X[i], Z[i])``; 0 if there is no spread."""
+        """The width for the median over row pairs ``(X[i], Z[i])``; 0 if all distances are 0."""
 
-    @np.errstate(over="ignore")  # `_of_width` tells of it
+    @np.errstate(over="ignore")  # `_with_width` checks
     def resolve(self, X: Any, row_weight: Array | None = None, seed: int = 0) -> "Kernel":
-        """This kernel with `gamma` as a number that fits the rows `X`, each counted `row_weight` times."""
+        """This kernel with `gamma` as a number for the rows `X`, row i counted `row_weight[i]` times."""
         if self.gamma == "scale":
             return self.for_variance(X.shape[1], variance_of(X, row_weight))
         if self.gamma == "median":
             pair = philox.indices(seed, Purpose.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
-            return self._of_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
+            return self._with_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
         return self
 
     @np.errstate(over="ignore")
     def for_variance(self, n_dims: int, variance: float) -> "Kernel":
-        """This kernel with the width ``"scale"`` of rows whose entries have that variance."""
-        return self._of_width(self._scale(n_dims, variance) if variance > 0 else 1.0)
+        """This kernel with the width that ``"scale"`` means for rows whose entries have that variance."""
+        return self._with_width(self._scale(n_dims, variance) if variance > 0 else 1.0)
 
-    def _of_width(self, width: float) -> "Kernel":
+    def _with_width(self, width: float) -> "Kernel":
         if not np.isfinite(width):
-            raise ValueError("the rows of X are so close together that no kernel width fits them; scale the features")
-        # Rounded, so that the order in which rows were summed does not show.
+            raise ValueError("the rows of X are too close together for any kernel width: scale the features")
+        # Rounded, so that the result does not depend on the order in which rows were summed.
         return replace(self, gamma=float(f"{width:.12g}"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fourier(Kernel):
-    """Kernels of ``x - x'``: their features are waves whose frequencies follow the kernel's Fourier transform."""
+    """Kernels of ``x - x'``: their features are waves whose frequencies are distributed as the Fourier transform."""
 
     features: Literal["pairs", "phase"] = "pairs"
 
@@ -178,7 +177,7 @@ class _Fourier(Kernel):
 
 
 class _Radial(_Fourier):
-    """Kernels of the Euclidean distance; `gamma` is ``1 / (2 length^2)`` throughout."""
+    """Kernels of the Euclidean distance; `gamma` is ``1 / (2 length^2)`` in all of them."""
 
     def _scale(self, n_dims: int, variance: float) -> float:
         return 1.0 / (n_dims * variance)
@@ -338,31 +337,31 @@ KERNELS: dict[str, type] = {"rbf": RBF, "laplacian": Laplacian, "matern": Matern
 
 
 def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
-    """The kernel of that name with width `gamma`, or the configured one that was given, with its own width."""
-    found: Kernel = lookup("kernel", spec, KERNELS, Kernel)
-    return replace(found, gamma=gamma) if isinstance(spec, str) else found
+    """The kernel of that name with width `gamma`, or the given kernel as it is."""
+    chosen: Kernel = lookup("kernel", spec, KERNELS, Kernel)
+    return replace(chosen, gamma=gamma) if isinstance(spec, str) else chosen
 
 
 def _short(W: Array) -> Array:
-    """Numbers of float64 rounded to 11 of their 53 bits, by the products of Veltkamp."""
+    """Float64 numbers rounded to 11 of their 53 bits, by Veltkamp's splitting."""
     large = (2.0**42 + 1.0) * W
     return large - (large - W)
 
 
 def _narrow(X: Any) -> Any:
-    """A sparse matrix with column numbers of 32 bits, which is all that scikit-learn's distance takes."""
+    """A sparse matrix with 32-bit indices, which scikit-learn's Manhattan distance requires."""
     if not sparse.issparse(X) or X.indices.dtype == X.indptr.dtype == np.int32:
         return X
     if max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
         raise ValueError(
-            "the Laplacian kernel takes sparse rows with at most 2^31 entries, and columns, at a time: give fewer"
+            "the Laplacian kernel takes sparse rows with at most 2^31 entries and columns at a time: give fewer"
         )
     narrow = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return type(X)((X.data, *narrow), shape=X.shape)
 
 
 def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
-    """``scale ||x - z||^2`` by one product, of rows moved to the mean of Z, where the least is lost to rounding."""
+    """``scale ||x - z||^2`` by one product of rows moved to the mean of Z, which loses least to rounding."""
     X, Z = _scaled(X, scale), _scaled(Z, scale)
     if sparse.issparse(X) or sparse.issparse(Z):
         return pairwise.euclidean_distances(X, Z, squared=True)
@@ -377,7 +376,7 @@ def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
 
 
 def _scaled(X: Any, scale: float) -> Any:
-    """Rows times ``sqrt(scale)``: neither huge nor tiny ones then leave the range of their precision."""
+    """Rows times ``sqrt(scale)``, so that neither huge nor tiny rows leave the range of their precision."""
     return X * float(np.sqrt(scale))
 
 

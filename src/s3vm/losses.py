@@ -1,12 +1,12 @@
-"""The losses: of a labelled row ``l(r, y)`` and of an unlabelled row ``u(r)``, with ``r = f(x)``.
+"""The losses: ``l(r, y)`` of a labelled row and ``u(r)`` of an unlabelled row, with ``r = f(x)``.
 
-A loss knows neither kernels nor data. Each is one small class with `value` and `grad`, written for arrays of
-any shape, or tensors on a device; `grad` is the derivative with respect to ``r`` (a subgradient at a kink).
+A loss depends on neither kernel nor data. Each is a small class with `value` and `grad` for arrays of any shape, or
+tensors on a device; `grad` is the derivative with respect to ``r`` (a subgradient at a kink).
 
-The unlabelled losses are those of Table 2 of the paper. They are even, ``u(-r) = u(r)``, so their derivatives
-are odd. The derivatives printed there for SHG and SSHG lack the sign of ``r`` and would push every unlabelled
-row to the positive side; here they are what differentiation gives. The ramp printed there is one-sided; here a
-row counts as positive and as negative, which makes it even.
+The unlabelled losses are those of Table 2 of the paper. They are even, ``u(-r) = u(r)``, so their derivatives are odd.
+The derivatives printed there for SHG and SSHG lack the sign of ``r`` and would push every unlabelled row to the
+positive side; these are the true derivatives. The ramp printed there is one-sided; here a row counts once as positive
+and once as negative, which makes it even.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class Hinge:
 
 @dataclass(frozen=True)
 class SmoothHinge:
-    """The hinge with its kink rounded over a width ``w``: the default, since gradient steps settle on it.
+    """The hinge with its kink rounded over a width ``w``: the default, since gradient steps converge on it.
 
     With ``m = 1 - y r``: ``l = 0`` for m < 0, ``m^2 / (2 w)`` up to m = w, ``m - w / 2`` beyond.
 
@@ -134,7 +134,7 @@ class SquaredHat:
 
 @dataclass(frozen=True)
 class Ramp:
-    """The symmetric ramp: a hat with its tip cut off, so that rows close to the boundary are left alone.
+    """The symmetric ramp: a hat with its tip cut off, so that rows close to the boundary have no influence.
 
     With ``H_a(r) = max(0, a - r)`` and ``ramp(r) = H_1(r) - H_s(r)``, a row taken once as positive and once as
     negative has the loss ``ramp(r) + ramp(-r) - (1 - s) = min(1 + s, max(0, 1 - |r|))``.
@@ -142,7 +142,7 @@ class Ramp:
     Parameters
     ----------
     s : float in (-1, 0], default -0.3
-        Where the one-sided ramp becomes flat; at 0 this is `Hat`.
+        Where the one-sided ramp becomes flat; with 0 this is `Hat`.
     """
 
     s: float = -0.3
@@ -166,7 +166,7 @@ class Exponential:
     Parameters
     ----------
     s : float > 0, default 3
-        The paper has 5; a smaller one reaches farther from the boundary.
+        The paper uses 5; a smaller value reaches farther from the boundary.
     """
 
     s: float = 3.0
@@ -187,12 +187,12 @@ UNLABELLED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ra
 
 
 def labelled_loss(spec: "str | LabelledLoss") -> LabelledLoss:
-    """The labelled loss of that name, or the configured one that was given."""
+    """The labelled loss of that name with its defaults, or the given loss as it is."""
     return lookup("labeled_loss", spec, LABELLED_LOSSES, LabelledLoss)
 
 
 def unlabelled_loss(spec: "str | UnlabelledLoss") -> UnlabelledLoss:
-    """The unlabelled loss of that name, or the configured one that was given."""
+    """The unlabelled loss of that name with its defaults, or the given loss as it is."""
     if isinstance(spec, LabelledLoss):
-        raise ValueError(f"loss={spec!r} is a loss of labelled rows: give it as labeled_loss")
+        raise ValueError(f"loss={spec!r} is a loss for labelled rows: give it as labeled_loss")
     return lookup("loss", spec, UNLABELLED_LOSSES, UnlabelledLoss)

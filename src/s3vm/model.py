@@ -1,4 +1,4 @@
-"""What is left after training: a function, and nothing of how it was found."""
+"""The learnt function, which does not depend on how it was trained."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ class Model:
 
     ``f_k(x) = sum_i weights[i, k] k(centres[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
 
-    The features ``phi_tj`` are not here: `kernel` and `seed` say how to draw them.
+    The features ``phi_tj`` are not stored: they are drawn from `kernel` and `seed`.
     """
 
     kernel: Kernel
@@ -40,19 +40,20 @@ class Model:
         return scores
 
     def columns(self, chosen: slice) -> "Model":
-        """The model of some columns only, with the centres that matter to them."""
-        kept = replace(
+        """The model of the chosen columns, without centres whose weights are all 0."""
+        model = replace(
             self,
             coefficients=np.ascontiguousarray(self.coefficients[:, :, chosen]),
             intercept=self.intercept[chosen],
         )
         if self.weights is None:
-            return kept
+            return model
         weights = self.weights[:, chosen]
-        matter = np.flatnonzero(weights.any(axis=1))
-        return replace(kept, centres=self.centres[matter], weights=np.ascontiguousarray(weights[matter]))
+        used = np.flatnonzero(weights.any(axis=1))
+        return replace(model, centres=self.centres[used], weights=np.ascontiguousarray(weights[used]))
 
     @property
     def is_finite(self) -> bool:
+        """Whether all coefficients are."""
         parts = [self.coefficients, self.intercept] + ([] if self.weights is None else [self.weights])
         return all(bool(np.isfinite(part).all()) for part in parts)

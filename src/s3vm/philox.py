@@ -1,15 +1,15 @@
-"""Stateless random numbers: Philox4x32-10 with named streams.
+"""Stateless random numbers: Philox4x32-10 with one stream per purpose.
 
-Every number is a function of its address ``(seed, stream, block, row, column)``, so any of them can be
-drawn alone, in any order and on any device, and nothing has to be stored. This is what lets the random
-features of an iteration be thrown away and redrawn from the iteration's number.
+Every number is a function of its address ``(seed, stream, block, row, column)``, so it can be drawn alone, in any order
+and on any device, and nothing has to be stored. The random features of an iteration can therefore be thrown away and
+drawn again from the number of the iteration.
 
-The generator is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The 64-bit
-seed is its key. Its 128-bit counter is ``(column // 4, row, block, stream)``, and each counter gives four
-32-bit words, one for each of four neighbouring columns.
+The generator is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The 64-bit seed is its
+key. Its 128-bit counter is ``(column // 4, row, block, stream)``, and each counter gives four 32-bit words, one for
+each of four neighbouring columns.
 
-`philox4x32` and the transforms below use arithmetic only, so the same source runs on NumPy scalars, on NumPy
-arrays, and compiled by Numba.
+`philox4x32` and the transforms below use arithmetic only, so the same source runs on NumPy scalars, on NumPy arrays,
+and compiled by Numba.
 """
 
 from enum import IntEnum
@@ -23,11 +23,11 @@ __all__ = ["NAME", "Purpose", "cauchy", "indices", "normals", "philox4x32", "sig
 
 
 NAME = "philox4x32-10, 1"
-"""Changes whenever the same address would give another number: a model file of another name cannot be read."""
+"""Changes when the same address gives another number: model files written under another name cannot be read."""
 
 
 class Purpose(IntEnum):
-    """The purposes random numbers are drawn for; two streams never share a number."""
+    """What random numbers are drawn for: each purpose has a stream of its own."""
 
     FREQUENCY = 0
     PHASE = 1
@@ -54,7 +54,7 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
     Parameters
     ----------
     c0, c1, c2, c3 : uint64 scalars or arrays
-        The four 32-bit words of the counter. The words are held in 64 bits so that a product of two fits.
+        The four 32-bit words of the counter, in 64 bits so that a product of two fits.
     k0, k1 : uint64 scalars
         The low and the high half of the key.
 
@@ -121,13 +121,13 @@ def cauchy(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) 
 
 
 def students(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
-    """Rows of the multivariate Student-t law, each with a scale of its own from `Stream.SCALE`."""
+    """Rows of the multivariate Student-t distribution, each with a scale of its own from `Purpose.SCALE`."""
     scale = normals(seed, Purpose.SCALE, block, n_rows, degrees)
     return students_of(normals(seed, stream, block, n_rows, n_columns), scale)
 
 
 def cauchy_of(uniform: Array) -> Array:
-    """Cauchy numbers from uniform ones, by the inverse of their distribution function."""
+    """Cauchy numbers from uniform numbers, by the inverse of the distribution function."""
     return np.tan(np.pi * (uniform - 0.5))
 
 
@@ -137,18 +137,18 @@ def students_of(normal: Array, scale: Array) -> Array:
 
 
 def signs(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
-    """Numbers -1 or +1 with equal chance: the top bit of each word."""
+    """Numbers -1 or +1 with equal probability, by the top bit of each word."""
     return 1.0 - 2.0 * (words(seed, stream, block, n_rows, n_columns) >> np.uint64(31))
 
 
 def indices(seed: int, stream: Purpose, blocks: range, size: int, n: int) -> Array:
     """For each block, `size` numbers drawn with replacement from ``0..n-1``, ``n`` below 2**32.
 
-    Each is ``floor(n * u)`` with a 64-bit ``u`` made of columns 0 and 1 of its row, in integers, so that the
-    draw is exact on every device.
+    Each is ``floor(n * u)`` with a 64-bit ``u`` from columns 0 and 1 of its row, in integers, which is exact on every
+    device.
     """
     if not 0 < n < 2**32:
-        raise ValueError(f"indices are drawn from 1 to 2**32 - 1 rows, not from {n}")
+        raise ValueError(f"indices can be drawn from 1 to 2**32 - 1 rows, not from {n}")
     block, row = np.array(blocks, dtype=np.uint64)[:, None], np.arange(size, dtype=np.uint64)
     high, low, _, _ = _philox(seed, stream, block, row, np.uint64(0))
     return ((high * np.uint64(n) + ((low * np.uint64(n)) >> _HALF)) >> _HALF).astype(np.intp)
