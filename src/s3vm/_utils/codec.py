@@ -1,4 +1,4 @@
-"""Values as JSON, and back: what model files and checkpoints say, read without trusting whoever wrote it.
+"""Values as JSON, and back: how model files and checkpoints are written, and read without trust.
 
 Numbers, text, true, false and null stand for themselves, a list for a tuple. Everything else is an object with one key
 that names its kind: ``{"dict": [[key, value], ...]}``, ``{"list": [...]}``, or a part of s3vm with its fields,
@@ -27,8 +27,8 @@ _TENSOR_KINDS = ("array", "mask", "float", "bytes", "set", "frozenset", "csr")
 def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | None = None) -> Any:
     """A value as JSON; objects must be of exactly the classes in `parts`, since a subclass would come back as its base.
 
-    Arrays are added to `tensors`, with numbers that are not finite, bytes and sets allowed. Without `tensors`, the JSON
-    is all there is, and arrays become tuples of numbers.
+    Arrays are added to `tensors`; without `tensors` they become tuples of numbers, and bytes, sets and numbers that are
+    not finite are refused.
     """
     value = host(value)
     if isinstance(value, np.generic):

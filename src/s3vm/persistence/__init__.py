@@ -1,1 +1,1 @@
-"""A model on its way to where it serves: files, smaller models, other formats."""
+"""Saving, compressing and exporting fitted models: `s3vm.save`, `s3vm.load`, `s3vm.compress`, `s3vm.to_onnx`."""

@@ -199,7 +199,7 @@ class Graph:
         return self.double(name) if np.asarray(value).dtype == np.float32 else name
 
     def groups(self, n: int, numbers_each: int = 1) -> Iterator[slice]:
-        """Slices of `n` things, of which one row needs `numbers_each` numbers, a few thousand numbers at a time."""
+        """Slices of `n` things that take `numbers_each` numbers per row, a few thousand numbers at a time."""
         size = max(_GROUP // numbers_each, 1)
         for start in range(0, n, size):
             yield slice(start, start + size)
