@@ -122,7 +122,7 @@ def test_wrong_widths_are_refused(gamma):
     ],
 )
 def test_wrong_settings_are_refused(make):
-    with pytest.raises(ValueError, match="needs"):
+    with pytest.raises(ValueError, match="is not valid: give"):
         make()
 
 

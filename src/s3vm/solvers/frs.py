@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import check_switches, check_whole, number
+from s3vm._utils.settings import above, check_settings, integer, real, switch
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -20,7 +20,7 @@ from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import (
     FeatureCount,
     annealed_share,
-    balanced,
+    balanced_columns,
     block_size,
     iterations_for,
     labelled_batch,
@@ -86,15 +86,11 @@ class FRS(Solver):
     draw_labelled: bool = False
 
     def __post_init__(self) -> None:
-        check_switches(self)
-        check_whole(self, "batch_size", "n_reference", *["max_iter"] * (self.max_iter != "auto"))
-        check_whole(self, *["n_features"] * (self.n_features != "sqrt"))
-        if self.passes is not None and not 0 < number(self.passes) < np.inf:
-            raise ValueError(f"FRS needs passes > 0 or None; got passes={self.passes!r}")
-        if not 0 <= number(self.ramp) <= 1:
-            raise ValueError(f"FRS needs ramp between 0 and 1; got ramp={self.ramp!r}")
+        check_settings(self, max_iter=(integer(), "auto"), passes=(above(0), None), batch_size=integer())
+        check_settings(self, n_features=(integer(), "sqrt"), ramp=real(0, 1), n_reference=integer())
+        check_settings(self, intercept=switch, balance=switch, draw_labelled=switch)
         if self.balance and not self.intercept:
-            raise ValueError("the intercept holds the balance: intercept=False needs balance=False")
+            raise ValueError("FRS: the intercept holds the balance: intercept=False needs balance=False")
         step(self.step)
 
     @classmethod
@@ -137,7 +133,7 @@ class FRS(Solver):
             raise ValueError("FRS goes on only with the columns and features it began with: set warm_start=False")
         steps, stiff = step(self.step), stiffness(problem)
         unlabelled = problem.unlabelled if problem.uses_unlabelled else None
-        held, target = balanced(problem, self.balance), 2 * problem.prior - 1
+        held, target = balanced_columns(problem, self.balance), 2 * problem.prior - 1
         mean = np.zeros(features.n_features)
         if unlabelled is not None:
             sample = unlabelled.sample(problem.seed, self.n_reference)

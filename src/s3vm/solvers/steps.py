@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from s3vm._utils.registry import lookup
-from s3vm._utils.settings import number
+from s3vm._utils.settings import above, at_least, check_settings
 from s3vm._utils.typing import Array
 
 __all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
@@ -34,8 +34,7 @@ class Constant:
     eta: float = 100.0
 
     def __post_init__(self) -> None:
-        if not number(self.eta) >= 1:
-            raise ValueError(f"Constant needs eta >= 1, so that the step is at most 1; got eta={self.eta!r}")
+        check_settings(self, eta=at_least(1))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         return np.full_like(stiffness, 1.0 / self.eta)
@@ -48,8 +47,7 @@ class Theorem:
     theta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not number(self.theta) > 0:
-            raise ValueError(f"Theorem needs theta > 0; got theta={self.theta!r}")
+        check_settings(self, theta=above(0))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         return np.full_like(stiffness, min(1.0, self.theta / n_iterations**0.75))
@@ -69,8 +67,7 @@ class Decaying:
     t0: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.t0 != "auto" and not number(self.t0) >= 0:
-            raise ValueError(f'Decaying needs t0 >= 0 or "auto"; got t0={self.t0!r}')
+        check_settings(self, t0=(at_least(0), "auto"))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         t0 = stiffness if isinstance(self.t0, str) else np.full_like(stiffness, self.t0)

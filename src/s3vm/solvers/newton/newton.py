@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import check_whole, number
+from s3vm._utils.settings import above, check_settings, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
@@ -89,13 +89,8 @@ class Newton(Solver):
     max_factor: int = 1600
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_iter", "rounds", "max_factor", *["n_landmarks"] * (self.n_landmarks is not None))
-        if not 0 < number(self.tol) < np.inf:
-            raise ValueError(f"Newton needs a finite tol > 0; got tol={self.tol!r}")
-        if not 1 < number(self.growth) < np.inf:
-            raise ValueError(f"Newton needs a finite growth > 1; got growth={self.growth!r}")
-        if self.balance not in ("supervised", "prior"):
-            raise ValueError(f'Newton needs balance "supervised" or "prior"; got balance={self.balance!r}')
+        check_settings(self, max_iter=integer(), tol=above(0), rounds=integer(), growth=above(1))
+        check_settings(self, balance=("supervised", "prior"), n_landmarks=(integer(), None), max_factor=integer())
 
     def iterations(self, problem: Problem) -> int:
         return self.max_iter
@@ -125,18 +120,18 @@ class Newton(Solver):
         before = same_rows(state, work.centres)
         done = before.iteration if before is not None else 0
         states = in_step(problem, work.centres, work.column, before, backend.n_threads)
-        for _, one in zip(range(done, self.max_iter), states, strict=False):
-            gradient = max(column.memory.gradient for column in one.columns[: problem.n_models])
-            yield replace(one, record={**one.record, "gradient": gradient})
+        for _, now in zip(range(done, self.max_iter), states, strict=False):
+            gradient = max(column.resume_state.gradient for column in now.columns[: problem.n_models])
+            yield replace(now, record={**now.record, "gradient": gradient})
 
     def spanned(self, problem: Problem) -> int:
         """How many rows f is an expansion on."""
         return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
 
 
-@state_part("Newton.Memory")
-class _Memory(NamedTuple):
-    """What a column goes on from; `gradient` is the norm of the gradient, `step` counts those of the round."""
+@state_part("Newton.ResumeState")
+class _ResumeState(NamedTuple):
+    """What a column resumes from; `gradient` is the norm of the gradient, `step` counts the steps of the round."""
 
     gradient: float
     function: Function
@@ -188,7 +183,9 @@ class _Work:
             scores = self._to_labelled @ fit.dual + fit.intercept
             norm = float(fit.dual @ (scores[:n_l] - fit.intercept))
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
-            yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, Function(fit.dual, scores)))
+            yield Column(
+                weights, fit.intercept, scores, objective, _ResumeState(fit.gradient, Function(fit.dual, scores))
+            )
 
     def _supervised_start(self) -> tuple[Array, Array]:
         """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
@@ -211,7 +208,7 @@ class _Work:
             on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
             f, turn, step = space.function(space.adjoint(on_rows)), 0, 0
         else:
-            _, f, turn, step = before.memory
+            _, f, turn, step = before.resume_state
         while True:
             risk = _Risk(problem, k, space, target, self._solver.growth ** (turn - last))
             gradient, curvature = risk.derivatives(f)
@@ -220,7 +217,7 @@ class _Work:
                 weights, constant = space.expansion(f.coefficients)
                 scores = f.values + target
                 objective = problem.objective(k, space.inner(f, f), scores[:n_l], scores[n_l:])
-                yield Column(weights, target + constant, scores, objective, _Memory(size, f, turn, step))
+                yield Column(weights, target + constant, scores, objective, _ResumeState(size, f, turn, step))
             before = None
             moved = None
             if turn == last or step < _STEPS:
