@@ -285,7 +285,7 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
     for changed in ({"gamma": 3.0}, {"C": 5.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
         with pytest.raises(ValueError, match="same solver, kernel, gamma, C, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
-    with pytest.raises(ValueError, match="rows and costs it began with"):
+    with pytest.raises(ValueError, match="same rows and costs"):
         clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)

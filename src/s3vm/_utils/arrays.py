@@ -4,7 +4,6 @@ Methods and operators that both have need nothing; this is the rest.
 """
 
 import sys
-import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import warn
 
 __all__ = [
     "LARGEST",
@@ -91,10 +91,9 @@ def warn_of_lost_digits(X: Any, dtype: Any) -> None:
     close = np.flatnonzero((high > low) & (high - low < _CLOSE * np.maximum(abs(low), abs(high))))
     lost = [int(column) for column in close if (X[:, column].astype(dtype) != X[:, column]).any()]
     if lost:
-        warnings.warn(
+        warn(
             f"columns {lost[:5]} of X differ in digits that {np.dtype(dtype).name} does not hold: subtract a constant "
-            'from them, as StandardScaler does, or give dtype="float64"',
-            stacklevel=4,
+            'from them, as StandardScaler does, or give dtype="float64"'
         )
 
 

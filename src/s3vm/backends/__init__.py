@@ -19,7 +19,7 @@ import numpy as np
 
 from s3vm._utils.arrays import precision
 from s3vm._utils.optional import optional
-from s3vm._utils.settings import is_whole, number
+from s3vm._utils.settings import is_integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
@@ -121,7 +121,7 @@ def backend(
     ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     """
     kind = precision(dtype)
-    if n_jobs is not None and (not is_whole(n_jobs, -np.inf) or n_jobs == 0):
+    if n_jobs is not None and (not is_integer(n_jobs, -np.inf) or n_jobs == 0):
         raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
     if cache_bytes != "auto" and not number(cache_bytes) >= 0:
         raise ValueError(f'cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0, or "auto"')

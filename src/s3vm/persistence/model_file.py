@@ -34,6 +34,7 @@ from s3vm.persistence.pipeline import CLASSIFIERS, Parts, split_pipeline
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
+from s3vm.solvers.tsg.version_0_1 import is_of_0_1, solver_of_0_1
 
 __all__ = ["ModelFormatError", "load", "save"]
 
@@ -119,7 +120,8 @@ def _decode(value: Any) -> Any:
         return {_decode(key): _decode(entry) for key, entry in content}
     if name not in _PARTS:
         raise ModelFormatError(f"it has a part {name!r}, which this s3vm {__version__} does not know")
-    return _PARTS[name](**{field: _decode(entry) for field, entry in content.items()})
+    settings = {field: _decode(entry) for field, entry in content.items()}
+    return solver_of_0_1(settings) if is_of_0_1(name, settings) else _PARTS[name](**settings)
 
 
 def _part(value: Any, kind: type) -> Any:

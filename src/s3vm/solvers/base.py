@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from s3vm._utils.arrays import host, is_tensor, namespace
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import PendingWarning, deferred_warnings, warn
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
@@ -281,13 +283,21 @@ def in_step(
         while True:
             # The only thread is the main one, which Ctrl-C can interrupt at once.
             apply: Any = map if n_threads == 1 else pool.map
-            advanced = list(apply(lambda generator: next(generator, None), running))
+            advanced, pending = zip(*apply(_advance, running), strict=True)
+            for message, category in chain(*pending):
+                warn(message, category)
             if all(after is None for after in advanced) and not lacks_columns:
                 return
             lacks_columns = False
             columns = [after or before for after, before in zip(advanced, columns, strict=True)]
             iteration += 1
             yield _expansion(problem, centres, [known for known in columns if known is not None], iteration)
+
+
+def _advance(generator: Iterator[Column]) -> tuple[Column | None, list[PendingWarning]]:
+    """The next column if there is one, and the warnings on the way, which the thread of the caller issues."""
+    with deferred_warnings() as pending:
+        return next(generator, None), pending
 
 
 def _expansion(problem: Problem, centres: Rows, columns: list[Column], iteration: int) -> Expansion:

@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from s3vm import philox
 from s3vm._utils.arrays import as_rows, check_numbers, check_size, precision, stack
 from s3vm._utils.csr import as_csr
-from s3vm._utils.settings import is_whole
+from s3vm._utils.settings import is_integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ExhaustedError
@@ -72,7 +72,7 @@ class StreamSource:
         buffer_bytes: int = BUFFER_BYTES,
         again: bool = True,
     ) -> None:
-        if not is_whole(buffer_bytes):
+        if not is_integer(buffer_bytes):
             raise ValueError(f"buffer_bytes={buffer_bytes!r} is not valid: give a number of bytes, such as 32 << 20")
         self._chunks = list(chunks)
         self._n_dims, self._dtype, self._again = n_dims, precision(dtype), again
@@ -217,7 +217,7 @@ class BatchSource(StreamSource):
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        if n_rows is not None and not is_whole(n_rows):
+        if n_rows is not None and not is_integer(n_rows):
             raise ValueError(f"n_rows={n_rows!r} is not valid: give the number of rows of all batches, or None")
         begin: Any = batches if callable(batches) else lambda: batches
         given = begin()
