@@ -259,3 +259,13 @@ def test_says_what_it_cannot_do():
     for wrong in ({"max_iter": 0}, {"max_iter": 2.5}, {"tol": 0.0}, {"balance": "yes"}):
         with pytest.raises(ValueError, match=f"CCCP: {next(iter(wrong))}=.* is not valid: give"):
             CCCP(**wrong)
+
+
+def test_a_second_fit_that_has_nothing_left_to_do():
+    """It makes no iteration, and the history stays as it was."""
+    X, y = make_moons(80, noise=0.1, random_state=0)
+    clf = S3VMClassifier("cccp", C=1.0, gamma=1.0, warm_start=True, probability=False, unlabeled_weight=1.0)
+    some = np.where(np.arange(80) < 10, y, -1)
+    first = clf.fit(X, some).history_
+    again = clf.fit(X, some).history_
+    np.testing.assert_array_equal(again["objective"], first["objective"])

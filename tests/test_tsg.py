@@ -11,11 +11,12 @@ import literal
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
-from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem
+from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem, supervised
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.steps import step
 from s3vm.solvers.tsg import algorithm1 as algorithm1_module
 from s3vm.solvers.tsg import batch_gradient
+from s3vm.solvers.tsg.version_0_1 import is_of_0_1, solver_of_0_1
 from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows
 
 
@@ -300,3 +301,39 @@ def test_history_has_the_objective(variant):
     assert states[-1].norm[0] == pytest.approx(f @ np.linalg.solve(gram, f), rel=0.02)
     r_l, r_u = np.split(model.decision(X, engine)[:, 0], [problem.n_labelled])
     assert states[-1].record["objective"] == pytest.approx(problem.objective(0, states[-1].norm[0], r_l, r_u), rel=0.05)
+
+
+def test_the_supervised_solution_is_solved_once(monkeypatch):
+    solved, solve = [], supervised.supervised
+    monkeypatch.setattr(supervised, "supervised", lambda *args: solved.append(1) or solve(*args))
+    solver, engine = configured("tsg, features"), backend("cpu", "float64")
+    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    state = last(solver.run(problem, engine))
+    assert len(solved) == 1
+    other = replace(problem, costs=2 * problem.costs)
+    followed = solver.follow(other, engine, state.detached())
+    assert len(solved) == 2
+    for start in (state, followed):
+        this = problem if start is state else other
+        assert last(configured("tsg, features", max_iter=25).run(this, engine, start)).iteration == 25
+    known = replace(problem, supervised=supervised.supervised_start(other))
+    model = last(solver.run(known, engine)).model()
+    assert len(solved) == 3, "by this test"
+    assert np.isfinite(model.decision(rows()[0], engine)).all()
+
+
+SETTINGS_OF_0_1 = {
+    **{"max_iter": "auto", "passes": None, "batch_size": 32, "n_features": 64, "step": "decaying", "anchor": True},
+    **{"exact_labelled": True, "reuse": True, "max_features": 128, "growth": 0.5, "span": "auto", "max_rows": 10},
+    **{"intercept": True, "balance": True, "ramp": 0.5, "n_reference": 20, "max_blocks": None},
+    **{"draw_labelled": False, "look_ahead": 16},
+}
+
+
+def test_settings_of_version_0_1():
+    assert is_of_0_1("TSG", SETTINGS_OF_0_1)
+    assert not is_of_0_1("TSG", {"max_iter": 5})
+    ours = {"batch_size": 32, "n_features": 64, "n_reference": 20}
+    assert solver_of_0_1(SETTINGS_OF_0_1) == TSG(**ours, max_features=128, max_rows=10)
+    printed = SETTINGS_OF_0_1 | {"anchor": False, "exact_labelled": False, "reuse": False}
+    assert solver_of_0_1(printed) == PrintedTSG(**ours, **BALANCED)

@@ -54,6 +54,7 @@ class ProgressBar:
         if self._bar is None:
             shape = "[{bar:30}] {n_fmt}/{total_fmt}  {desc}  {remaining} left"
             self._bar = _Bar(
+                desc=losses,
                 total=total,
                 initial=self._first,
                 file=sys.stderr,

@@ -32,7 +32,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 @contextlib.contextmanager
 def deferred_warnings() -> Iterator[list[PendingWarning]]:
-    """Collects the warnings of this thread instead of issuing them: in a thread of ours there is no caller's line."""
+    """Collects the warnings of this thread instead of issuing them, since no caller's line is on its stack."""
     _thread.pending = []
     try:
         yield _thread.pending

@@ -46,5 +46,5 @@ SOLVERS: dict[str, type] = {
 
 def solver(spec: str | Solver) -> Solver:
     """The solver of that name with its defaults, or the configured one that was given."""
-    found: Solver = lookup("solver", spec, SOLVERS, Solver)
-    return found
+    result: Solver = lookup("solver", spec, SOLVERS, Solver)
+    return result

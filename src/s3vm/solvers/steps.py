@@ -1,6 +1,6 @@
 """Step sizes ``gamma_t`` for stochastic gradients, t counted from 0.
 
-A step of 1 forgets everything learnt before, so no schedule goes beyond it.
+A step of 1 forgets everything learnt before, so no schedule exceeds it.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Step(Protocol):
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         """``gamma_t`` of each column in a run of `n_iterations`.
 
-        `stiffness` says how steep each column's objective is: of steps about ``1 / stiffness`` it can take many.
+        `stiffness` says how steep each column's objective is: it allows many steps of about ``1 / stiffness``.
         """
         ...
 
@@ -60,8 +60,8 @@ class Decaying:
     Parameters
     ----------
     t0 : float >= 0 or "auto", default "auto"
-        ``"auto"`` is a tenth of what the labelled rows cost together (all of it if their loss is curved): the gradient
-        grows with that cost, and the first steps shrink by as much.
+        ``"auto"`` is a tenth of the total cost of the labelled rows (all of it if their loss is curved): the gradient
+        grows with this cost, and the first steps shrink accordingly.
     """
 
     t0: float | Literal["auto"] = "auto"
@@ -79,5 +79,5 @@ STEPS: dict[str, type] = {"decaying": Decaying, "constant": Constant, "theorem":
 
 def step(spec: "str | Step") -> Step:
     """The schedule of that name with its defaults, or the configured one that was given."""
-    found: Step = lookup("step", spec, STEPS, Step)
-    return found
+    result: Step = lookup("step", spec, STEPS, Step)
+    return result

@@ -1,4 +1,4 @@
-"""Checkpoints: where a run stands, in one file that is complete or not there, and is read without trust.
+"""Checkpoints: the state of a run in one file, which is complete or absent and is read without trust.
 
 A state is arrays and a few numbers. They are put into the same container as a model (`s3vm._utils.container`), and
 built again from a list of our own parts. The file also says what run it is of: a run of other rows or settings does not

@@ -52,7 +52,7 @@ class StoppingRules:
 
     def __post_init__(self) -> None:
         check("max_seconds", self.max_seconds, above(0), None)
-        check("every", self.every, at_least(0))
+        check("every", self.every, at_least(0)._replace(words="the seconds between checkpoints, at least 0"))
         check("early_stopping", self.early_stopping, "reference", "held_out", None)
         if self.every != EVERY and self.checkpoint is None:
             raise ValueError(f'every={self.every!r} is the time between checkpoints: give checkpoint="path" too')
