@@ -131,7 +131,7 @@ def test_a_run_goes_on_longer(variant):
         ("cccp", {"n_labelled": 8}, "can resume only with the same rows"),
         ("light", {"n_labelled": 8}, "can resume only with the same rows"),
         ("newton", {"n_labelled": 8}, "can resume only with the same rows"),
-        ("printed_tsg", {"columns": 2}, "cannot resume with 2 columns from a state that has 1"),
+        ("printed_tsg", {"columns": 2}, "cannot resume with 2 columns from a state of 1"),
     ],
 )
 def test_what_a_run_cannot_go_on_from(variant, settings, words):

@@ -61,7 +61,7 @@ def take_steps(solver: "BGS", problem: Problem, now: BGSState, batch: Batch, gam
     """The state after the steps of a batch, not yet within the budgets."""
     main, n_l = slice(0, problem.n_models), problem.n_labelled
     scores, intercept, norms, gram = batch.scores, now.intercept, now.norms, batch.gram
-    kept, change = np.ones(problem.n_columns), np.zeros_like(scores)
+    shrinkage, change = np.ones(problem.n_columns), np.zeros_like(scores)
     for labelled, (u, v), gamma in zip(batch.labelled, batch.edges.swapaxes(1, 2), gammas, strict=True):
         slope = labelled_slope(problem, labelled, scores[labelled] + intercept)
         # f loses gamma times this effect, of the labelled rows and then of the edges.
@@ -79,13 +79,13 @@ def take_steps(solver: "BGS", problem: Problem, now: BGSState, batch: Batch, gam
         scores = (1 - gamma) * scores - gamma * effect
         if solver.intercept:
             intercept = np.where(gamma > 0, _best_intercept(problem, scores[:n_l]), intercept)
-        kept, change = (1 - gamma) * kept, (1 - gamma) * change
+        shrinkage, change = (1 - gamma) * shrinkage, (1 - gamma) * change
         np.subtract.at(change, labelled, gamma * slope)
         np.subtract.at(change, u, gamma * on_edges)
         np.add.at(change, v, gamma * on_edges)
     at = np.concatenate([now.at[:n_l], np.union1d(now.at[n_l:], batch.ends)])
     weights = np.zeros((len(at), problem.n_columns))
-    weights[np.searchsorted(at, now.at)] = kept * now.weights
+    weights[np.searchsorted(at, now.at)] = shrinkage * now.weights
     weights[np.searchsorted(at, np.concatenate([now.at[:n_l], batch.ends]))] += change
     return replace(
         now,

@@ -182,10 +182,10 @@ def kernel_matrix(kernel: Kernel, rows: Rows, centres: Rows, times: Array | None
 def _root(gram: Array) -> Array:
     """R with ``R R' = K^-1`` where K is not 0."""
     values, vectors = np.linalg.eigh(gram)
-    kept = values > _RANK * max(float(values[-1]), 1e-300)
-    if not kept.any():
+    significant = values > _RANK * max(float(values[-1]), 1e-300)
+    if not significant.any():
         return np.zeros((len(gram), 1))
-    return vectors[:, kept] / np.sqrt(values[kept])
+    return vectors[:, significant] / np.sqrt(values[significant])
 
 
 def labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:

@@ -72,7 +72,7 @@ def algorithm1(
         now = now.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
         shares = [annealed_share(solver.ramp, t, n_iterations) for t in ahead]
-        drawn = _Drawn(
+        drawn = _Inputs(
             rows,
             features.ready(rows),
             features.window(first, len(ahead)),
@@ -108,7 +108,7 @@ def _checked(state: State, problem: Problem) -> "_State":
     return state
 
 
-class _Drawn(NamedTuple):
+class _Inputs(NamedTuple):
     """What some iterations need: rows, the same as the features take them, blocks, step sizes, fractions of C*, and the
     numbers of the labelled rows."""
 
@@ -140,7 +140,7 @@ class _Iteration:
     target: Array
     has_intercept: bool
 
-    def __call__(self, i: int, before: _Result, drawn: _Drawn) -> _Result:
+    def __call__(self, i: int, before: _Result, drawn: _Inputs) -> _Result:
         size = self.layout.step_size
         gamma, rows, later = drawn.gammas[i], drawn.rows[i * size :], drawn.ready[(i + 1) * size :]
         at, gradient, line = self._gradient(before, drawn.labelled[i], drawn.shares[i])
@@ -233,14 +233,14 @@ class _Layout:
 
     def places(self, chosen: Array, n: int) -> list[Array]:
         """The places among n scores of the chosen labelled rows, the unlabelled batch, and the reference sample."""
-        everywhere = self._all_places[:n]
+        all_places = self._all_places[:n]
         places = [
-            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else everywhere[: self.batch_size]
+            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else all_places[: self.batch_size]
         ]
         if self.draws_unlabelled:
-            places.append(everywhere[self.step_size - self.batch_size : self.step_size])
+            places.append(all_places[self.step_size - self.batch_size : self.step_size])
         if self.n_reference:
-            places.append(everywhere[-self.n_reference :])
+            places.append(all_places[-self.n_reference :])
         return places
 
     def labelled_of(self, scores: Array) -> Array | None:

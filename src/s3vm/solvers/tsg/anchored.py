@@ -181,8 +181,8 @@ class _Iteration:
     def moved(self, problem: Problem, backend: Backend) -> "_Iteration":
         """The same where the backend computes."""
         arrays = ("gram", "of_labelled", "holds", "target", "all_labelled")
-        there = {name: backend.put(getattr(self, name)) for name in arrays}
-        return replace(self, problem=on_device(problem, backend), **there)
+        moved = {name: backend.put(getattr(self, name)) for name in arrays}
+        return replace(self, problem=on_device(problem, backend), **moved)
 
     def __call__(self, state: AnchoredState) -> AnchoredState:
         t, problem, span, holds = state.iteration, self.problem, self.span, self.holds

@@ -17,7 +17,7 @@ from s3vm.sources import RemoteSource, Source
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG
 
-__all__ = ["GRAM_BYTES", "FeatureSpan", "Moved", "RowSpan", "column_dots"]
+__all__ = ["GRAM_BYTES", "FeatureSpan", "RowSpan", "SpanStep", "column_dots"]
 
 _FIRST_FRACTION = 0.25  # of the features that are there from the start
 GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
@@ -28,7 +28,7 @@ def column_dots(a: Array, b: Array) -> Array:
     return namespace(a).einsum("ik,ik->k", a, b)
 
 
-class Moved(NamedTuple):
+class SpanStep(NamedTuple):
     """A span after a step, and the effects of the step before it is scaled by the step size.
 
     `labelled` and `mean` are its effects on the labelled rows and on the mean over R, `total` is the part of the slopes
@@ -92,11 +92,11 @@ class RowSpan:
         slope, sums = slopes_and_sums(self._loss, now, r, to_labelled, to_mean)
         return sums._replace(span=slope)
 
-    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> Moved:
+    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
         moved, at = span * cast(keep, span.dtype), self._batch(t)
         moved[at] -= cast(gamma * batch.span, span.dtype)
         along = column_dots(batch.span, product(self._values(at, self._n_labelled + at), batch.span))
-        return Moved(moved, batch.labelled, batch.mean, batch.total, along)
+        return SpanStep(moved, batch.labelled, batch.mean, batch.total, along)
 
 
 class FeatureSpan:
@@ -146,7 +146,7 @@ class FeatureSpan:
         rows = self._backend.put(self._source.batches(*draw))
         return self._local_worker.gradient(self._backend, self._features, rows, now)
 
-    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> Moved:
+    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
         dtype = span.dtype
         slope = cast(batch.span, dtype) - self._mean[:, None] * cast(holds * batch.total, dtype)
         slope /= len(slope) // self.n_features
@@ -154,4 +154,4 @@ class FeatureSpan:
         moved = namespace(span).concatenate([cast(keep, dtype) * span, new])
         moved -= cast(gamma, dtype) * slope
         along = column_dots(batch.span, cast(slope, batch.span.dtype))
-        return Moved(moved, self._labelled @ slope, self._mean @ slope, 0 * batch.total, along)
+        return SpanStep(moved, self._labelled @ slope, self._mean @ slope, 0 * batch.total, along)
