@@ -87,12 +87,12 @@ def seconds_a_row(n_columns, n_rows=2048, repeats=5):
     features = engine.features(puller.kernel, 0, m, N_DIMS)
     one = np.ones(n_columns)
     dual, span = np.ones((N_LABELLED, n_columns)), np.ones((N_FEATURES, n_columns), np.float32)
-    point = Iterate(dual, one, one, span, one, 0, N_FEATURES // m)
-    puller.pull(engine, features, X, point)
+    point = Iterate(dual, one, one, span, one, N_FEATURES // m)
+    puller.gradient(engine, features, X, point)
     times = []
     for _ in range(repeats):
         start = time.process_time()
-        puller.pull(engine, features, X, point)
+        puller.gradient(engine, features, X, point)
         times.append(time.process_time() - start)
     return float(np.median(times)) / n_rows
 

@@ -32,7 +32,7 @@ TABLE_1 = {
     "newton": ("n^3", "n^2"),
     "incremental": ("T n^2", "n^2"),
 }
-AS_PRINTED = {"tsg, as printed": ("TSG", 1.0), "frs, as printed": ("FRS", 10.0)}  # and how many passes
+AS_PRINTED = ("tsg, as printed", "frs, as printed")
 
 
 def one(name, n_rows):
@@ -40,8 +40,7 @@ def one(name, n_rows):
     import resource
     import time
 
-    import s3vm
-    from s3vm import RBF, S3VMClassifier
+    from s3vm import FRS, RBF, PrintedTSG, S3VMClassifier
 
     X, y = _rows()
     order = np.random.default_rng(0).permutation(len(y))
@@ -50,8 +49,7 @@ def one(name, n_rows):
     kernel = RBF("median").resolve(X[order])
     solver = name
     if name in AS_PRINTED:
-        kind, passes = AS_PRINTED[name]
-        solver = getattr(s3vm, kind).as_printed(passes=passes)
+        solver = PrintedTSG(passes=1.0) if name.startswith("tsg") else FRS.as_printed(passes=10.0)
 
     def fit(rows, labels):
         settings = {"unlabeled_weight": 1.0, "probability": False, "random_state": 0}

@@ -20,7 +20,7 @@ import time
 import numpy as np
 import torch
 
-from s3vm import TSG, Hat, Hinge, S3VMClassifier
+from s3vm import Hat, Hinge, PrintedTSG, S3VMClassifier
 from s3vm.backends.gpu import Gpu
 from s3vm.kernels import RBF
 from s3vm.problem import Problem
@@ -154,20 +154,18 @@ def train(name, share):
         unlabelled_cost=np.array([10.0 * 200 / n]), prior=np.array([0.5]), prior_is_known=False,
         kernel=RBF(0.5 / d), labelled_loss=Hinge(), unlabelled_loss=Hat(), seed=0, n_models=1,
     )  # fmt: skip
-    solver = TSG.as_printed(passes=1.0)
+    solver = PrintedTSG(passes=1.0)
     total, m = solver.iterations(problem), solver.block_size(problem)
     n_run = int(total * share)
     torch.cuda.reset_peak_memory_stats()
     engine = Gpu(FLOAT32, 40 << 30)
-    for _ in TSG.as_printed(max_iter=33, n_features=m).run(problem, engine):
+    for _ in PrintedTSG(max_iter=33, n_features=m).run(problem, engine):
         pass  # kernels are compiled
     start = time.perf_counter()
-    for _ in TSG.as_printed().run(problem, engine):
+    for _ in PrintedTSG().run(problem, engine):
         pass
     torch.cuda.synchronize()
-    print(
-        f"{name}: the default {TSG.as_printed().iterations(problem)} iterations in {time.perf_counter() - start:.2f} s"
-    )
+    print(f"{name}: the default {PrintedTSG().iterations(problem)} iterations in {time.perf_counter() - start:.2f} s")
     start = time.perf_counter()
     marks = []
     for state in solver.run(problem, engine):

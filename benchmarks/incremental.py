@@ -76,11 +76,11 @@ def speed(arguments):
                 problems = [make(X, y, kernel, labelled, np.arange(len(labelled), n + i), C, 1.0) for i in range(21)]
                 seconds = min(run(CCCP(), problems[0])[1] for _ in range(3))
                 state, fresh = run(Incremental(), problems[0])
-                changed, times = state.columns[0].memory.stale, []
+                changed, times = state.columns[0].resume_state.stale, []
                 for problem in problems[1:]:
                     state, taken = run(Incremental(restart=np.inf), problem, state)
                     times.append(taken)
-                a_row, n_until = np.median(times), 0.02 * 20 / (state.columns[0].memory.stale - changed)
+                a_row, n_until = np.median(times), 0.02 * 20 / (state.columns[0].resume_state.stale - changed)
                 clf = S3VMClassifier("incremental", kernel=kernel, C=C, unlabeled_weight=1.0, probability=False)
                 some = np.where(np.arange(n + 20) < len(labelled), y > 0, -1)
                 clf.partial_fit(X[: n - 1], some[: n - 1]).partial_fit(X[n - 1 : n], some[n - 1 : n])
@@ -90,7 +90,7 @@ def speed(arguments):
                 line = {"set": name, "rows": n, "C": C, "CCCP ms": 1e3 * seconds, "a row ms": 1e3 * a_row}
                 line |= {"ratio": seconds / a_row, "with CCCP ms": 1e3 * (a_row + seconds / n_until)}
                 line |= {"partial_fit ms": 1e3 * call, "all rows ms": 1e3 * fresh}
-                margin = np.count_nonzero(state.columns[0].memory.point.place == 1)
+                margin = np.count_nonzero(state.columns[0].resume_state.point.place == 1)
                 table.append(line | {"margin": margin})
     common.report("Milliseconds for a row that comes, and for CCCP", table, False)
 

@@ -46,7 +46,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
-from s3vm import RBF, TSG, Exponential, S3VMClassifier, S3VMClassifierCV, SmoothHinge
+from s3vm import RBF, Exponential, PrintedTSG, S3VMClassifier, S3VMClassifierCV, SmoothHinge
 
 SSL = ["g241c", "g241d", "digit1", "usps", "bci", "text"]
 TABULAR = [
@@ -176,7 +176,7 @@ def run_one(name, split, n_labels, methods):
         folds = StratifiedKFold(max(2, n_folds), shuffle=True, random_state=split)
         fitted("grid search", Labelled(GridSearchCV(SVC(), grid, cv=folds)))
     if "algorithm 1" in methods:
-        solver = TSG.as_printed(passes=max(1.0, 128 * 256 / len(rows)))
+        solver = PrintedTSG(passes=max(1.0, 128 * 256 / len(rows)))
         printed = settings | {"kernel": RBF(kernel.width, features="phase"), "unlabeled_weight": "paper"}
         fitted("algorithm 1", S3VMClassifier(solver, **printed, loss="hat", labeled_loss="hinge"))
     if "default" in methods:

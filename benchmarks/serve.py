@@ -21,11 +21,11 @@ import onnxruntime
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import TSG, S3VMClassifier, compress, to_onnx
+from s3vm import PrintedTSG, S3VMClassifier, compress, to_onnx
 
 N_LABELLED, N_UNLABELLED, N_OTHERS, N_TEST, BATCH = 200, 20_000, 30_000, 10_000, 1000
 MODELS = {
-    "printed": {"solver": TSG.as_printed(max_iter=60, n_features=512)},
+    "printed": {"solver": PrintedTSG(max_iter=60, n_features=512)},
     "default": {},
 }
 

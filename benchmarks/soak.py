@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from s3vm import FRS, TSG, S3VMClassifier, load
-from s3vm.training.loop import loop as training
+from s3vm.training import history
 
 D, ROWS, BETWEEN, BETWEEN_FITS = 10, 500, 20, 200
 WARM_UP, GROWTH_MB, WORSE, AGREE = 0.2, 8.0, 0.01, 0.95
@@ -86,7 +86,7 @@ def parts(clf: Any) -> tuple[Any, ...]:
 
 def one(name: str, minutes: float) -> None:
     """One stream: a line of JSON a second."""
-    training._MOST_LINES = 4096  # histories end to grow, and are thinned again and again, from the warm-up on
+    history._MAX_LINES = 4096  # histories end to grow, and are thinned again and again, from the warm-up on
     warnings.simplefilter("ignore")  # of folds and classes of windows that happen to be poor
     X_test, y_test = drawn(-1 & 0xFFFFFFFF, 4000)
     straight, disturbed = STREAMS[name](), STREAMS[name]()

@@ -26,7 +26,7 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import TSG, Constant, S3VMClassifier
+from s3vm import Constant, PrintedTSG, S3VMClassifier
 from s3vm.solvers import base
 from s3vm.solvers.tsg import algorithm1
 
@@ -79,7 +79,7 @@ def sampler(X, y, m):
 
 
 def printed(**settings):
-    solver = TSG.as_printed(step=Constant(eta=100), **settings)
+    solver = PrintedTSG(step=Constant(eta=100), **settings)
     return S3VMClassifier(solver, unlabeled_weight="paper", probability=False, random_state=0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 from s3vm.losses import Hat
-from s3vm.solvers import TSG
+from s3vm.solvers import TSG, PrintedTSG, Solver
 
 __all__ = ["VARIANTS", "PrintedHat", "variant"]
 
@@ -21,12 +21,12 @@ class PrintedHat(Hat):
         return np.where(np.abs(r) < 1, -1.0, 0.0)
 
 
-def _printed(**settings: Any) -> Callable[[int], TSG]:
+def _printed(**settings: Any) -> Callable[[int], Solver]:
     # The printed constant step diverges at a large C; with this one, all variants differ in what they are called by.
-    return lambda max_iter: TSG.as_printed(**{"step": "decaying", "max_iter": max_iter, **settings})
+    return lambda max_iter: PrintedTSG(**{"step": "decaying", "max_iter": max_iter, **settings})
 
 
-def _ours(**settings: Any) -> Callable[[int], TSG]:
+def _ours(**settings: Any) -> Callable[[int], Solver]:
     return lambda _: TSG(**settings)
 
 
@@ -35,7 +35,7 @@ _ALGORITHM_1 = {"labeled_loss": "hinge", "features": "phase"}
 _CORRECTED, _PRINTED = {**_ALGORITHM_1, "loss": "hat"}, {**_ALGORITHM_1, "loss": PrintedHat()}
 
 # Name of a variant: its solver, the weight C*/C, and the losses and features.
-VARIANTS: dict[str, tuple[Callable[[int], TSG], float | Literal["paper"], dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[Callable[[int], Solver], float | Literal["paper"], dict[str, Any]]] = {
     "as printed": (_printed(), "paper", _PRINTED),
     "derivatives corrected": (_printed(), "paper", _CORRECTED),
     "as printed, C* = C": (_printed(), 1.0, _PRINTED),
@@ -51,7 +51,7 @@ VARIANTS: dict[str, tuple[Callable[[int], TSG], float | Literal["paper"], dict[s
 }
 
 
-def variant(name: str, max_iter: int) -> tuple[TSG, float | Literal["paper"], dict[str, Any]]:
+def variant(name: str, max_iter: int) -> tuple[Solver, float | Literal["paper"], dict[str, Any]]:
     """The solver, the weight and what else the classifier is told."""
     made, weight, more = VARIANTS[name]
     return made(max_iter), weight, dict(more)

@@ -29,7 +29,7 @@ from s3vm.kernels import RBF
 from s3vm.losses import Exponential, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers import TSG, Theorem
+from s3vm.solvers import PrintedTSG, Theorem
 from s3vm.solvers.stochastic import labelled_batch, labelled_slope, unlabelled_slope
 from s3vm.sources import ArraySource
 
@@ -72,10 +72,11 @@ class Setting:
             n_models=1,
         )
 
-    def solver(self, n_iterations: int) -> TSG:
+    def solver(self, n_iterations: int) -> PrintedTSG:
         """The package's own Algorithm 1, of which f_t here is to be the same."""
-        sizes = {"batch_size": self.batch_size, "n_features": self.n_features}
-        return TSG.as_printed(max_iter=n_iterations, step=Theorem(self.theta), **sizes)
+        return PrintedTSG(
+            max_iter=n_iterations, batch_size=self.batch_size, n_features=self.n_features, step=Theorem(self.theta)
+        )
 
     def slopes(self) -> tuple[float, float]:
         """``M`` and ``M'``: the largest first and second derivatives, weighed by C and C*."""

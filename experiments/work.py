@@ -15,7 +15,7 @@ from s3vm._utils.typing import Array
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.tuning import S3VMClassifierCV
 from s3vm.kernels import RBF
-from s3vm.solvers import SOLVERS, TSG, Constant
+from s3vm.solvers import SOLVERS, TSG, Constant, PrintedTSG
 
 __all__ = ["Tell", "TooFewRowsError", "dataset", "fit", "tune", "warm"]
 
@@ -102,7 +102,7 @@ def warm(task: Task, data: Dataset) -> None:
     clf = _classifier(task | {"C": 1.0, "step": None, "trial": 0})
     clf.fit(data.X[few], labels)
     clf.set_params(cache_bytes=_WARM_BYTES).fit(data.X[few], labels)
-    if isinstance(clf.solver, TSG) and clf.solver.exact_labelled and clf.solver.reuse:
+    if isinstance(clf.solver, TSG):
         clf.set_params(solver=TSG(span="features", max_iter=4)).fit(data.X[few], labels)
 
 
@@ -144,7 +144,7 @@ def _classifier(task: Task) -> S3VMClassifier:
     if task.get("step"):
         settings["step"] = Constant(1 / task["step"])
     kernel = RBF(gamma, features="phase")
-    solver = kind.as_printed(**settings)  # type: ignore[attr-defined]
+    solver = PrintedTSG(**settings) if kind is TSG else kind.as_printed(**settings)  # type: ignore[attr-defined]
     return S3VMClassifier(solver, kernel=kernel, unlabeled_weight="paper", **_PRINTED, **common)
 
 

@@ -22,7 +22,7 @@ from sklearn.base import clone
 from typer.main import get_command
 
 import s3vm
-from s3vm import FRS, TSG, Light, ModelFormatError, Newton, S3VMClassifier
+from s3vm import FRS, TSG, Light, ModelFormatError, Newton, PrintedTSG, S3VMClassifier
 from s3vm._utils import container
 from s3vm.persistence.model_file import _PARTS
 from s3vm.sources import readers as tables
@@ -248,7 +248,7 @@ def states(folder):
     X, some = _rows()
     solvers = (
         TSG(max_iter=6, n_features=8, batch_size=8, span="features", max_features=32),
-        TSG.as_printed(max_iter=6, n_features=8, batch_size=8),
+        PrintedTSG(max_iter=6, n_features=8, batch_size=8),
         FRS(max_iter=6, n_features=8, batch_size=8),
         Newton(max_iter=6),
         Light(),

@@ -175,7 +175,7 @@ def test_threads_parts_and_sparse_rows_change_nothing(monkeypatch):
     X = sparse.csr_array(problem.all_rows())
     rows = replace(problem, labelled=X[:12], unlabelled=ArraySource(X, np.arange(12, X.shape[0]), "float64"))
     from_sparse = last(CCCP(tol=1e-8).run(rows, ENGINE)).model()
-    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
+    monkeypatch.setattr("s3vm.solvers.gram._PART", 32)
     in_parts = last(CCCP(tol=1e-8).run(problem, backend("cpu", "float64", 3, 0))).model()
     for found in (from_sparse, in_parts):
         scores = found.decision(X.toarray(), ENGINE)
@@ -211,7 +211,7 @@ def test_goes_on_with_other_costs():
     assert len(found) >= 1
     column = first.columns[0]
     scores = column.scores[:12], column.scores[12:]
-    assert found[0] <= other.objective(0, column.memory.a @ column.memory.f, *scores)
+    assert found[0] <= other.objective(0, column.resume_state.a @ column.resume_state.f, *scores)
     assert np.all(np.diff(found) <= 0)
 
 
@@ -219,7 +219,7 @@ def test_goes_on_only_from_its_own_runs():
     problem = make()
     for state in (last(CCCP(balance=None).run(problem, ENGINE)), last(CCCP().run(problem, ENGINE))):
         with pytest.raises(ValueError, match="warm_start=False"):
-            next(CCCP().run(problem, ENGINE, replace(state, columns=[state.columns[0]._replace(memory=None)])))
+            next(CCCP().run(problem, ENGINE, replace(state, columns=[state.columns[0]._replace(resume_state=None)])))
     with pytest.raises(ValueError, match="warm_start=False"):
         next(CCCP().run(problem, ENGINE, last(CCCP(balance=None).run(problem, ENGINE))))
 
@@ -257,5 +257,15 @@ def test_says_what_it_cannot_do():
     with pytest.raises(ValueError, match="CCCP cannot minimise labeled_loss"):
         next(CCCP().run(replace(make(), labelled_loss=SmoothHinge()), ENGINE))
     for wrong in ({"max_iter": 0}, {"max_iter": 2.5}, {"tol": 0.0}, {"balance": "yes"}):
-        with pytest.raises(ValueError, match=f"CCCP needs .*{next(iter(wrong))}"):
+        with pytest.raises(ValueError, match=f"CCCP: {next(iter(wrong))}=.* is not valid: give"):
             CCCP(**wrong)
+
+
+def test_a_second_fit_that_has_nothing_left_to_do():
+    """It makes no iteration, and the history stays as it was."""
+    X, y = make_moons(80, noise=0.1, random_state=0)
+    clf = S3VMClassifier("cccp", C=1.0, gamma=1.0, warm_start=True, probability=False, unlabeled_weight=1.0)
+    some = np.where(np.arange(80) < 10, y, -1)
+    first = clf.fit(X, some).history_
+    again = clf.fit(X, some).history_
+    np.testing.assert_array_equal(again["objective"], first["objective"])

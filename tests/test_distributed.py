@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import s3vm
-from s3vm import TSG, S3VMClassifier, backends, philox
+from s3vm import TSG, PrintedTSG, S3VMClassifier, backends, philox
 from s3vm.estimators import classifier as estimators
 from s3vm.estimators import dask as distributed_s3vm
 from s3vm.estimators.dask import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
@@ -295,13 +295,11 @@ def test_what_a_worker_does(rows):
     puller = BatchGradientWorker(kernel, 3, 32, rows[0][:20], 12, s3vm.losses.Exponential(3.0))
     rng = np.random.default_rng(0)
     arrays = {"dual": (12, 2), "lift": (2,), "intercept": (2,), "span": (64, 2), "cost": (2,)}
-    point = Iterate(
-        **{name: rng.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}, first=1, n_blocks=2
-    )
+    point = Iterate(**{name: rng.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}, n_blocks=2)
     question = 3, Purpose.UNLABELLED, range(4, 5), 200
     at = philox.indices(*question, N).ravel()
-    whole = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
-    none = puller.on(engine).pull(engine, engine.features(kernel, 3, 32, 4), rows[0][:0], point)
+    whole = puller.on(engine).gradient(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
+    none = puller.on(engine).gradient(engine, engine.features(kernel, 3, 32, 4), rows[0][:0], point)
     assert [part.shape for part in none] == [part.shape for part in whole]
     assert not any(part.any() for part in none)
     blocks = {first: Part(rows[0][first : first + 300], None, None, None) for first in (0, 300, 600)}
@@ -359,7 +357,7 @@ def test_the_model_needs_no_cluster(client, rows, tmp_path):
 def test_what_is_wrong_is_said(client, rows):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     clf = DaskS3VMClassifier(**PLAIN)
-    for bad in ("frs", "cccp", TSG.as_printed()):
+    for bad in ("frs", "cccp", PrintedTSG()):
         with pytest.raises(ValueError, match=r"needs the rows in one place"):
             DaskS3VMClassifier(bad).fit(X, y)
     with pytest.raises(ValueError, match=r"partition 0: Input X contains NaN"):

@@ -18,11 +18,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, S3VMClassifier
+from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, PrintedTSG, S3VMClassifier
 from s3vm.estimators import classifier as estimators
 
 FEW = TSG(max_iter=20, batch_size=32, n_features=32, span="features", max_features=128)
-PLAIN = {"anchor": False, "exact_labelled": False, "reuse": False, "n_features": 32, "batch_size": 32}
+# Algorithm 1 with an intercept that holds the balance.
+PLAIN = {"intercept": True, "balance": True, "draw_labelled": False, "step": "decaying"}
+PLAIN |= {"n_features": 32, "batch_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_a_class_of_one_row_is_warned_about(flowers):
 
 @pytest.mark.parametrize(
     "solver",
-    [TSG(), TSG(anchor=False, exact_labelled=False, reuse=False, max_iter=600, batch_size=256, n_features=256)],
+    [TSG(), PrintedTSG(**PLAIN | {"max_iter": 600, "batch_size": 256, "n_features": 256, "ramp": 0.5})],
     ids=["anchored", "Algorithm 1"],
 )
 def test_without_unlabelled_weight_it_is_an_svm(solver):
@@ -124,7 +126,7 @@ def test_without_unlabelled_weight_it_is_an_svm(solver):
     some = np.r_[y[:200], np.full(2000, -1)]
     svc = SVC(C=1.0, gamma=1.0).fit(labelled, y[:200])
     clf = S3VMClassifier(solver, C=1.0, gamma=1.0, unlabeled_weight=0, probability=False, random_state=0).fit(X, some)
-    assert clf.n_iter_ == (1 if solver.anchor else 600)
+    assert clf.n_iter_ == (1 if isinstance(solver, TSG) else 600)
     assert np.mean(clf.predict(points) == svc.predict(points)) >= 0.98
 
 
@@ -138,7 +140,7 @@ def test_unlabelled_rows_are_used(moons):
 
 def test_paper_switch(moons):
     X, _, some = moons
-    printed = TSG.as_printed(max_iter=20, n_features=32, batch_size=32, step=Constant(eta=20))
+    printed = PrintedTSG(max_iter=20, n_features=32, batch_size=32, step=Constant(eta=20))
     clf = make(solver=printed, unlabeled_weight="paper").fit(X, some)
     np.testing.assert_array_equal(clf.model_.intercept, [0.0])
     other = make(solver=printed, unlabeled_weight=40 / 260).fit(X, some)
@@ -252,9 +254,8 @@ def test_refitting_forgets_the_transduction(moons):
 
 def test_warm_start_goes_on(moons):
     X, _, some = moons
-    others = {**PLAIN, "ramp": 0}
-    whole = make(solver=TSG(max_iter=20, **others)).fit(X, some)
-    half = make(solver=TSG(max_iter=10, **others), warm_start=True).fit(X, some).fit(X, some)
+    whole = make(solver=PrintedTSG(max_iter=20, **PLAIN)).fit(X, some)
+    half = make(solver=PrintedTSG(max_iter=10, **PLAIN), warm_start=True).fit(X, some).fit(X, some)
     assert half.n_iter_ == 20
     assert all(len(values) == 20 for values in half.history_.values())
     np.testing.assert_allclose(half.decision_function(X), whole.decision_function(X), rtol=1e-4, atol=1e-5)
@@ -264,7 +265,7 @@ def test_warm_start_takes_other_rows(moons):
     """More rows would mean more features and more labels more folds; both stay as they were begun."""
     X, y, _ = moons
     few = np.where(np.arange(300) < 45, y, -1)
-    solver = TSG(**{**PLAIN, "n_features": "sqrt", "max_iter": 128})
+    solver = PrintedTSG(**{**PLAIN, "n_features": "sqrt", "max_iter": 128, "ramp": 0.5})
     clf = S3VMClassifier(solver, warm_start=True, C=10, unlabeled_weight=0.3, random_state=0).fit(X, few)
     n_features = clf.model_.coefficients.shape[1]
     more = np.tile(X, (40, 1))
@@ -284,7 +285,7 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
     for changed in ({"gamma": 3.0}, {"C": 5.0}, {"random_state": 7}, {"dtype": "float64"}, {"kernel": "laplacian"}):
         with pytest.raises(ValueError, match="same solver, kernel, gamma, C, dtype"):
             make(warm_start=True).fit(X, some).set_params(**changed).fit(X, some)
-    with pytest.raises(ValueError, match="rows and costs it began with"):
+    with pytest.raises(ValueError, match="same rows and costs"):
         clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)
@@ -608,9 +609,9 @@ def test_too_many_labelled_rows_for_an_exact_start():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = np.where(np.arange(20_000) < 19_000, (X[:, 0] > 0).astype(int), -1)
-    with pytest.raises(ValueError, match=r"19000 labelled rows needs a kernel matrix of 3 GiB.*as_printed"):
+    with pytest.raises(ValueError, match=r"19000 labelled rows needs a kernel matrix of 3 GiB.*PrintedTSG"):
         make(probability=False).fit(X, y)
-    plain = TSG.as_printed(max_iter=5)
+    plain = PrintedTSG(max_iter=5)
     clf = make(solver=plain, unlabeled_weight=0.3, probability=False).fit(X, y)
     assert np.isfinite(clf.decision_function(X[:5])).all()
 

@@ -20,14 +20,25 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import s3vm
-from s3vm import RBF, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV, compress, to_onnx
+from s3vm import (
+    RBF,
+    TSG,
+    Laplacian,
+    Matern,
+    Polynomial,
+    PrintedTSG,
+    S3VMClassifier,
+    S3VMClassifierCV,
+    compress,
+    to_onnx,
+)
 from s3vm.model import Model
 from s3vm.persistence import onnx as graphs
 from s3vm.persistence.compression import Compression
 
 FEW = TSG(max_iter=10, batch_size=16, n_features=64, span="features", max_features=256)
 ROWS = TSG(max_iter=10, batch_size=16, span="rows")
-PRINTED = TSG.as_printed(max_iter=20, n_features=300)
+PRINTED = PrintedTSG(max_iter=20, n_features=300)
 pytestmark = pytest.mark.filterwarnings("ignore:collapse:UserWarning")
 
 
@@ -270,7 +281,7 @@ def digits():
     X, y = load_digits(return_X_y=True)
     X, some = X / 16, np.where(np.arange(len(y)) < 200, y, -1)
     clf = S3VMClassifier(
-        TSG.as_printed(max_iter=60, n_features=512), unlabeled_weight=1.0, random_state=0, probability=False
+        PrintedTSG(max_iter=60, n_features=512), unlabeled_weight=1.0, random_state=0, probability=False
     )
     return clf.fit(X, some), X, y
 
@@ -278,7 +289,7 @@ def digits():
 @pytest.fixture(scope="module")
 def moons():
     X, y = make_moons(3000, noise=0.15, random_state=0)
-    clf = S3VMClassifier(TSG.as_printed(max_iter=40, n_features=256), gamma=2.0, unlabeled_weight=0.1, random_state=0)
+    clf = S3VMClassifier(PrintedTSG(max_iter=40, n_features=256), gamma=2.0, unlabeled_weight=0.1, random_state=0)
     return clf.fit(X[:2000], np.where(np.arange(2000) < 60, y[:2000], -1)), X
 
 
@@ -384,7 +395,7 @@ def test_a_compressed_model_is_a_model(moons, tmp_path):
 def test_what_is_small_already(moons):
     clf, X = moons
     some = np.where(np.arange(3000) < 60, clf.predict(X), -1)
-    tiny = S3VMClassifier(TSG.as_printed(max_iter=1, n_features=16), unlabeled_weight=0.0, random_state=0).fit(X, some)
+    tiny = S3VMClassifier(PrintedTSG(max_iter=1, n_features=16), unlabeled_weight=0.0, random_state=0).fit(X, some)
     small = compress(tiny, X)
     assert (small.compression_.kind, small.compression_.size, small.compression_.agreement) == ("none", 16, 1.0)
     assert "too small" in str(small.compression_)

@@ -37,6 +37,7 @@ from s3vm import (
     Matern,
     ModelFormatError,
     Polynomial,
+    PrintedTSG,
     S3VMClassifier,
     S3VMClassifierCV,
     SmoothHinge,
@@ -50,7 +51,7 @@ from s3vm.solvers import SOLVERS
 
 FEW = TSG(max_iter=10, batch_size=16, n_features=32, span="features", max_features=64)
 ROWS = TSG(max_iter=10, batch_size=16, span="rows")
-PRINTED = TSG.as_printed(max_iter=5, n_features=16)
+PRINTED = PrintedTSG(max_iter=5, n_features=16)
 pytestmark = pytest.mark.filterwarnings("ignore:collapse:UserWarning")
 
 

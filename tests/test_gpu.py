@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
-from s3vm import RBF, TSG, Hat, S3VMClassifier, backends, philox
+from s3vm import RBF, TSG, Hat, PrintedTSG, S3VMClassifier, backends, philox
 from s3vm._utils.optional import optional
 from s3vm.backends import backend
 from s3vm.backends.reference import Reference
@@ -118,7 +118,7 @@ def test_a_whole_run_on_the_kernels(fused, as_printed):
     """Training on interpreted kernels is training on the CPU."""
     solver = TSG(max_iter=4, span="features", max_features=64, n_features=16, n_reference=10)
     if as_printed:
-        solver = TSG.as_printed(max_iter=5, n_features=16, batch_size=8)
+        solver = PrintedTSG(max_iter=5, n_features=16, batch_size=8)
     problem = make_problem(RBF(0.7), "exp", "float32")
     there = last(solver.run(problem, fused(FLOAT32, 1 << 20)))
     here = last(solver.run(problem, backend("cpu", "float32")))
@@ -139,9 +139,7 @@ def moons():
     return X.astype(np.float32), y, some
 
 
-@pytest.mark.parametrize(
-    "solver", [TSG(max_iter=60), TSG(max_iter=60, max_rows=10), TSG.as_printed(max_iter=40), "frs"]
-)
+@pytest.mark.parametrize("solver", [TSG(max_iter=60), TSG(max_iter=60, max_rows=10), PrintedTSG(max_iter=40), "frs"])
 def test_models_of_one_backend_predict_on_another(moons, solver):
     X, _, some = moons
     settings = {"solver": solver, "random_state": 0, "unlabeled_weight": 1.0}
@@ -156,7 +154,7 @@ def test_models_of_one_backend_predict_on_another(moons, solver):
 
 def test_same_seed_same_bits(moons):
     X, _, some = moons
-    for solver in (TSG(max_iter=40, max_rows=10), TSG.as_printed(max_iter=20)):
+    for solver in (TSG(max_iter=40, max_rows=10), PrintedTSG(max_iter=20)):
         first, *others = (S3VMClassifier(solver, backend="gpu", random_state=3).fit(X, some) for _ in "123")
         for again in others:
             np.testing.assert_array_equal(first.decision_function(X), again.decision_function(X))

@@ -79,7 +79,7 @@ def violation(problem, state, k=0):
     f = problem.kernel.gram(rows, rows) @ column.weights + column.intercept
     np.testing.assert_allclose(column.scores, f, rtol=0, atol=1e-5 * max(1.0, np.abs(f).max()))
     n_u = len(f) - n_l
-    a, lift = column.memory.point.a, column.memory.point.lift
+    a, lift = column.resume_state.point.a, column.resume_state.point.lift
     np.testing.assert_allclose(column.weights[:n_l], a[:n_l])
     np.testing.assert_allclose(column.weights[n_l:], a[n_l:] + lift / n_u)
     norm = column.weights @ (f - column.intercept)
@@ -96,7 +96,7 @@ def violation(problem, state, k=0):
         (up, 1.0, f_u, -beta_up, cost - beta_up),
         (down, -1.0, f_u, beta_down - cost, beta_down),
     ]
-    worst = [abs(f_u.mean() - column.memory.target), abs(a.sum() + lift) / np.abs(a).max()]
+    worst = [abs(f_u.mean() - column.resume_state.target), abs(a.sum() + lift) / np.abs(a).max()]
     for value, z, at, low, high in variables:
         rounding = 1e-8 * (high - low)
         assert np.all((value >= low - rounding) & (value <= high + rounding))
@@ -339,7 +339,7 @@ def test_rows_that_left_leave_the_matrix():
     for first in range(20, 80):
         problem = make(X, y, labelled, list(range(first, first + 40)))
         state = last(PATH.run(problem, ENGINE, state))
-        assert state.columns[0].memory.kept.matrix.n <= 1.25 * 60 + 2
+        assert state.columns[0].resume_state.carryover.matrix.n <= 1.25 * 60 + 2
     assert violation(problem, state) < 1e-5
 
 
@@ -359,7 +359,7 @@ def test_a_state_without_its_matrix_goes_on():
     X, y = moons(0)
     state = last(PATH.run(make(X, y, list(range(20)), list(range(20, 80))), ENGINE))
     loaded = pickle.loads(pickle.dumps(state))
-    assert loaded.columns[0].memory.kept.matrix is None
+    assert loaded.columns[0].resume_state.carryover.matrix is None
     more = make(X, y, list(range(20)), list(range(20, 90)))
     expected, found = (last(PATH.run(more, ENGINE, one)).columns[0].scores for one in (state, loaded))
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -122,7 +122,7 @@ def test_wrong_widths_are_refused(gamma):
     ],
 )
 def test_wrong_settings_are_refused(make):
-    with pytest.raises(ValueError, match=r"(nu|degree|coef0)=(1\.0|0|1\.5|-1)"):
+    with pytest.raises(ValueError, match="is not valid: give"):
         make()
 
 

@@ -35,7 +35,7 @@ def test_ends_with_no_switchable_pair_and_the_exact_share(seed, prior, cost):
     problem = replace(problem, prior=np.array([prior]))
     for state in Light().run(problem, ENGINE):
         column = state.columns[0]
-        y, found = column.memory.y, column.memory.found
+        y, found = column.resume_state.y, column.resume_state.svm
         assert np.count_nonzero(y[6:] > 0) == round(prior * 54)
         assert found.gap < 1e-3
     slack = np.maximum(0, 1 - y * column.scores)[6:]

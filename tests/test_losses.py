@@ -94,5 +94,5 @@ def test_lookup():
 
 @pytest.mark.parametrize("make", [lambda: Ramp(s=0.1), lambda: Ramp(s=-1), lambda: Exponential(s=0)])
 def test_settings_are_checked(make):
-    with pytest.raises(ValueError, match="needs"):
+    with pytest.raises(ValueError, match="is not valid: give"):
         make()

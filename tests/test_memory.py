@@ -58,7 +58,7 @@ def test_advice_where_the_memory_is_that_of_a_device(monkeypatch, more, advice):
 def test_the_estimator_asks_first(monkeypatch):
     monkeypatch.setattr(numpy_base, "machine_memory", lambda: 1000)
     X, some = np.random.default_rng(0).normal(size=(50, 2)), np.array([0, 1] * 5 + [-1] * 40)
-    with pytest.raises(MemoryError, match=r"CCCP needs about .* and there are .*: use fewer rows"):
+    with pytest.raises(MemoryError, match=r"CCCP needs about .*, but only .* is available: use fewer rows"):
         S3VMClassifier("cccp").fit(X, some)
 
 

@@ -127,7 +127,7 @@ def generic(problem, start):
 def test_objective_is_as_low_as_that_of_a_generic_optimiser(C, s):
     problem = problem_with(C=C, C_star=C, unlabelled_loss=Exponential(s))
     columns = [state.columns[0] for state in Newton().run(problem, ENGINE)]
-    first_of_last_round = next(column for column in columns if column.memory.round == 9)
+    first_of_last_round = next(column for column in columns if column.resume_state.round == 9)
     end = columns[-1]
     _, found, _ = generic(problem, first_of_last_round.scores)
     assert end.objective <= found * (1 + 1e-8)
@@ -155,15 +155,15 @@ def test_gradient_ends_small_and_no_round_rises(name, C):
     work = _Work(solver, problem)
     states = list(solver.run(problem, ENGINE))
     assert states[-1].record["gradient"] < 1e-4
-    assert all(column.memory.gradient < 1e-4 for column in states[-1].columns)
+    assert all(column.resume_state.gradient < 1e-4 for column in states[-1].columns)
     for k in range(2):
         seen = {}
         for state in states:
-            memory = state.columns[k].memory
-            share = solver.growth ** (memory.round - solver.rounds + 1)
-            value = _Risk(problem, k, work._space, work._targets[k], share).value(memory.function)
-            assert value <= seen.get(memory.round, np.inf) * (1 + 1e-12)
-            seen[memory.round] = value
+            reached = state.columns[k].resume_state
+            share = solver.growth ** (reached.round - solver.rounds + 1)
+            value = _Risk(problem, k, work._space, work._targets[k], share).value(reached.function)
+            assert value <= seen.get(reached.round, np.inf) * (1 + 1e-12)
+            seen[reached.round] = value
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -264,7 +264,7 @@ def test_losses_it_cannot_take():
     ],
 )
 def test_settings_are_checked(settings):
-    with pytest.raises(ValueError, match=f"Newton needs .*{next(iter(settings))}"):
+    with pytest.raises(ValueError, match=f"Newton: {next(iter(settings))}=.* is not valid: give"):
         Newton(**settings)
 
 

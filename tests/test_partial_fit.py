@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import make_moons
 
-from s3vm import FRS, TSG, S3VMClassifier, backends
+from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
 from s3vm.estimators.folds import lasting_folds, newest
 from s3vm.solvers.tsg.anchored import anchored
 from s3vm.sources import ArraySource
@@ -19,7 +19,7 @@ from toy import configured, last, make_problem
 SOLVERS = [
     TSG(n_features=64, max_features=256, n_reference=200, max_iter=60),
     FRS(n_features=256, max_iter=60),
-    TSG.as_printed(max_iter=60, n_features=64, max_blocks=20, intercept=True, balance=True, batch_size=64),
+    PrintedTSG(max_iter=60, n_features=64, max_blocks=20, intercept=True, balance=True, batch_size=64),
 ]
 IDS = ["tsg", "frs", "Algorithm 1"]
 FAST = {"C": 3.0, "gamma": 2.0, "random_state": 0, "unlabeled_weight": 1.0}
@@ -49,7 +49,7 @@ def test_rows_that_come_over_time(solver):
 @pytest.mark.parametrize("solver", SOLVERS, ids=IDS)
 def test_memory_is_flat(solver, monkeypatch):
     monkeypatch.setattr("s3vm.estimators.classifier.SAMPLE", 300)
-    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 32)
+    monkeypatch.setattr("s3vm.training.history._MAX_LINES", 32)
     clf, sizes = S3VMClassifier(solver, **FAST), []
     for number in range(30):
         clf.partial_fit(*rows(number, 100, 10), max_labeled=30)
@@ -88,13 +88,13 @@ def test_rebased_on_the_same_rows_is_the_same():
     assert again.norm.shape == state.norm.shape
     longer = configured("tsg, features", max_iter=25)
     assert last(anchored(longer, problem, engine, again)).iteration == 25
-    with pytest.raises(ValueError, match="start afresh"):
+    with pytest.raises(ValueError, match="with other columns"):
         rebase(solver, problem_for("tsg, features", columns=1), engine, state)
 
 
 def test_blocks_are_visited_again():
     problem, engine = make_problem(problem_for("tsg").kernel, "exp"), backends.backend("reference", "float64")
-    solver = configured("tsg, as printed", max_iter=11, max_blocks=4)
+    solver = configured("printed_tsg", max_iter=11, max_blocks=4)
     states = list(solver.run(problem, engine))
     shapes = [len(state.model().coefficients) for state in states]
     assert shapes == [1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4]
@@ -103,16 +103,16 @@ def test_blocks_are_visited_again():
     np.testing.assert_allclose(after[[0, 1, 3]], (1 - gamma) * before[[0, 1, 3]], rtol=1e-12)
     assert np.abs(after[2] - (1 - gamma) * before[2]).max() > 1e-6
     # Up to the cap nothing is different, and scores that were carried on are those of the model.
-    free = list(configured("tsg, as printed", max_iter=11).run(problem, engine))
+    free = list(configured("printed_tsg", max_iter=11).run(problem, engine))
     np.testing.assert_array_equal(states[3].model().coefficients, free[3].model().coefficients)
     scores = states[-1].model().decision(problem.labelled, engine)
     np.testing.assert_allclose(states[-1].labelled_scores(), scores, rtol=1e-9, atol=1e-12)
-    assert solver.memory(problem, engine) < configured("tsg, as printed", max_iter=11).memory(problem, engine)
+    assert solver.memory(problem, engine) < configured("printed_tsg", max_iter=11).memory(problem, engine)
     for stop in (1, 5, 10):
         resumed = last(solver.run(problem, engine, states[stop - 1]))
         np.testing.assert_array_equal(resumed.model().coefficients, states[-1].model().coefficients)
     with pytest.raises(ValueError, match="max_blocks"):
-        TSG(max_blocks=0)
+        PrintedTSG(max_blocks=0)
 
 
 def test_labelled_rows_only_at_first():

@@ -23,7 +23,7 @@ TINY = {"max_iter": 3, "batch_size": 8, "n_features": 8}
 SMALL = {
     "tsg": TINY | {"n_reference": 8, "max_features": 64},
     "tsg, features": TINY | {"n_reference": 8, "max_features": 24},
-    "tsg, as printed": TINY,
+    "printed_tsg": TINY,
     "frs": TINY | {"n_reference": 8},
     "bgs": {"max_iter": 2, "batch_size": 4, "look_ahead": 2, "n_reference": 8},
     "cccp": {"max_iter": 3},
@@ -128,7 +128,7 @@ def test_any_numbers_as_settings(problem, C, gamma, weight, kernel):
     check(make(C=C, gamma=gamma, unlabeled_weight=weight, kernel=kernel), *problem)
 
 
-@pytest.mark.parametrize("variant", ["tsg", "tsg, as printed", "frs", "incremental"])
+@pytest.mark.parametrize("variant", ["tsg", "printed_tsg", "frs", "incremental"])
 @given(first=problems(ordinary=True), then=problems())
 def test_partial_fit(variant, first, then):
     clf = make(variant)

@@ -4,7 +4,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from effort import LONG
-from s3vm import TSG, S3VMClassifier, S3VMClassifierCV
+from s3vm import PrintedTSG, S3VMClassifier, S3VMClassifierCV
 
 
 def expected_failures(estimator):
@@ -20,7 +20,7 @@ def expected_failures(estimator):
     [
         S3VMClassifier(),
         S3VMClassifier(unlabeled=None),
-        S3VMClassifier(TSG.as_printed(), unlabeled=None),
+        S3VMClassifier(PrintedTSG(), unlabeled=None),
         S3VMClassifier("incremental", unlabeled=None),
         S3VMClassifierCV(),
         *([S3VMClassifierCV(unlabeled=None)] if LONG else []),

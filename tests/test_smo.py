@@ -8,7 +8,8 @@ import pytest
 from sklearn.svm import SVC
 
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.solvers.smo import Gram, feasible, solve
+from s3vm.solvers.gram import Gram
+from s3vm.solvers.smo import feasible, solve
 
 ENOUGH = 1 << 30
 KERNELS = [RBF(0.3), Laplacian(0.2), Matern(0.3), Polynomial(0.1, degree=2), Polynomial(0.5, degree=1, coef0=0.0)]
@@ -73,7 +74,7 @@ def svc_dual_objective(svc, X):
 
 
 def test_parts_find_what_the_whole_matrix_finds(monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
+    monkeypatch.setattr("s3vm.solvers.gram._PART", 32)
     X, _ = rows()
     z, lower, knee, upper = both_copies()
     whole = Gram(RBF(0.3), X, ENOUGH, np.float64)
@@ -107,7 +108,7 @@ def test_a_knee_is_two_copies_of_a_row(n_bytes):
 
 @pytest.mark.parametrize("n_bytes", [ENOUGH, 0])
 def test_the_extra_row_holds_the_mean(n_bytes, monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
+    monkeypatch.setattr("s3vm.solvers.gram._PART", 32)
     X, _ = rows()
     z, lower, knee, upper = (np.append(one, end) for one, end in zip(both_copies(), (0.3, -np.inf, np.inf, np.inf)))
     gram = Gram(RBF(0.3), X, n_bytes, np.float64, mean_of=slice(40, None))
@@ -129,7 +130,7 @@ def test_goes_on_from_any_start():
         warm = solve(gram, *box(y, 1.0), start=start, tol=1e-6)
         np.testing.assert_allclose(warm.f + warm.intercept, cold.f + cold.intercept, atol=1e-5)
     for start in [(anywhere[1:], None), (anywhere, cold.f[1:]), (anywhere, cold.f[:, None])]:
-        with pytest.raises(ValueError, match="those of another problem do not fit"):
+        with pytest.raises(ValueError, match="belong to another problem"):
             solve(gram, *box(y, 1.0), start=start)
 
 
@@ -148,7 +149,7 @@ def test_a_repaired_start_is_feasible():
 
 @pytest.mark.parametrize("n_bytes", [ENOUGH, 0])
 def test_threads_share_a_matrix(n_bytes, monkeypatch):
-    monkeypatch.setattr("s3vm.solvers.smo._PART", 32)
+    monkeypatch.setattr("s3vm.solvers.gram._PART", 32)
     X, y = rows()
     gram = Gram(RBF(0.3), X, n_bytes)
     alone = [solve(gram, *box(y, C)) for C in (0.1, 1.0, 10.0, 100.0)]

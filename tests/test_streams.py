@@ -20,24 +20,17 @@ from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 
 import s3vm
-from s3vm import CCCP, FRS, TSG, Light, ModelFormatError, S3VMClassifier, S3VMClassifierCV, backends
+from s3vm import CCCP, FRS, TSG, Light, ModelFormatError, PrintedTSG, S3VMClassifier, S3VMClassifierCV, backends
 from s3vm._utils import container
 from s3vm.philox import Purpose
 from s3vm.sources import ArraySource
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers import TableError
-from s3vm.training.checkpoints import Checkpoint
-from s3vm.training.loop import (
-    CheckpointNotWritten,
-    OutOfRows,
-    OutOfTime,
-    StoppingRules,
-    checkpoints,
-    joined,
-    thinned,
-    train,
-)
+from s3vm.training import checkpoints
+from s3vm.training.checkpoints import Checkpoint, CheckpointNotWritten
+from s3vm.training.history import join_histories, thin_history
+from s3vm.training.loop import OutOfRows, OutOfTime, StoppingRules, train
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
 
@@ -143,7 +136,7 @@ def test_batches_of_unknown_number(as_csr):
     for solver, weight, message in (
         (TSG(passes=1), "auto", "give max_iter instead of passes"),
         (FRS(passes=1), "auto", "give max_iter instead of passes"),
-        (TSG.as_printed(), "auto", 'not "sqrt"'),
+        (PrintedTSG(), "auto", 'not "sqrt"'),
         (TSG(), "paper", 'unlabeled_weight="paper"'),
         *((name, "auto", "all rows.* stream: use solver=") for name in ("cccp", "light", "newton", "bgs")),
     ):
@@ -176,7 +169,8 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_model(tmp_path, monk
     straight = S3VMClassifier(**FAST).fit(X, SOME)
     monkeypatch.setattr("s3vm.training.checkpoints.write", full)
     with pytest.warns(
-        CheckpointNotWritten, match="no checkpoint after iteration 60, and the training goes on: .*No space left"
+        CheckpointNotWritten,
+        match="no checkpoint was written after iteration 60; the training continues: .*No space",
     ):
         clf = S3VMClassifier(**FAST).fit(X, SOME, checkpoint=tmp_path / "c")
     same(straight, clf)
@@ -258,7 +252,7 @@ def killed_at(iteration):
 @pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 @pytest.mark.parametrize("kind", ["array", "files", "batches"])
 @pytest.mark.parametrize(
-    "solver", [TSG(**FEATURES), TSG.as_printed(max_iter=40, n_features=64), FRS(max_iter=60, n_features=128)]
+    "solver", [TSG(**FEATURES), PrintedTSG(max_iter=40, n_features=64), FRS(max_iter=60, n_features=128)]
 )
 def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solver):
     def fit(verbose=0, **settings):
@@ -401,7 +395,7 @@ def test_a_checkpoint_of_the_right_run_and_other_centres(tmp_path):
     header, tensors = container.read(path)
     place = dict(header["content"]["dict"])["state"]["Expansion"]["centres"]["array"]
     container.write(path, header, tensors | {place: tensors[place] + 1})
-    with pytest.raises(ModelFormatError, match=r"c is damaged.*only with the rows it began with.*without resume=True"):
+    with pytest.raises(ModelFormatError, match=r"c is damaged.*only with the same rows.*without resume=True"):
         clf.fit(X[:200], SOME[:200], checkpoint=path, resume=True)
 
 
@@ -493,7 +487,7 @@ def test_early_stopping(kind):
         with pytest.warns(UserWarning, match=f"early_stopping='{kind}' has no effect.*Raise max_iter"):
             S3VMClassifier(solver, early_stopping=kind).fit(X[:100], SOME[:100])
     alone = S3VMClassifier(early_stopping=kind, probability=False, unlabeled_weight=1.0)
-    with pytest.raises(ValueError, match=r"needs labelled rows that are left out|needs unlabelled rows"):
+    with pytest.raises(ValueError, match=r"needs labelled rows that are held out|needs unlabelled rows"):
         alone.fit(*(X[:60], Y[:60]) if kind == "reference" else (X, SOME))
 
 
@@ -508,7 +502,7 @@ def test_limits_of_the_tuned_classifier(tmp_path):
 
 
 def test_the_history_of_a_long_run_is_thinned(monkeypatch):
-    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 16)
+    monkeypatch.setattr("s3vm.training.history._MAX_LINES", 16)
     whole = problem_for("tsg, features", columns=1)
     solver = configured("tsg, features", max_iter=101)
     state, history = train(solver, whole, backends.backend("cpu", "float64"), rules=StoppingRules())
@@ -516,7 +510,7 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch):
     assert history["iteration"].tolist() == [*range(8, 101, 8), 101]
     for number, objective in zip(history["iteration"], history["objective"]):
         assert records[number]["objective"] == objective
-    shorter = thinned({name: np.concatenate([values] * 5) for name, values in history.items()})
+    shorter = thin_history({name: np.concatenate([values] * 5) for name, values in history.items()})
     assert len(shorter["iteration"]) <= 17
     assert shorter["objective"][-1] == history["objective"][-1]
     assert last(solver.run(whole, backends.backend("cpu", "float64"))).iteration == state.iteration
@@ -524,7 +518,7 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch):
 
 
 def test_a_thinned_history_has_the_held_out_error_to_its_end(monkeypatch):
-    monkeypatch.setattr("s3vm.training.loop._MOST_LINES", 16)
+    monkeypatch.setattr("s3vm.training.history._MAX_LINES", 16)
     history = S3VMClassifier(**FAST | {"solver": TSG(**FEATURES | {"max_iter": 61})}).fit(X, SOME).history_
     assert history["iteration"].tolist() == [*range(4, 61, 4), 61]
     assert len(history["held_out_error"]) == 16
@@ -552,7 +546,7 @@ def test_a_checkpoint_does_not_overwrite_what_is_dear(tmp_path):
     some, clf = np.where(np.arange(60) < 10, y, -1), S3VMClassifier(TSG(max_iter=3), random_state=0)
     text = tmp_path / "notes.txt"
     text.write_text("dear")
-    with pytest.raises(ValueError, match="a file of another kind"):
+    with pytest.raises(ValueError, match="another kind of file"):
         clf.fit(X, some, checkpoint=text)
     assert text.read_text() == "dear"
     path = tmp_path / "state.s3vm"
@@ -572,7 +566,7 @@ def test_a_file_whose_rows_all_have_labels_is_a_plain_svm(tmp_path):
 
 def test_histories_that_tell_different_things_are_joined():
     one, two = {"iteration": np.arange(2), "a": np.ones(2)}, {"iteration": np.arange(2, 5), "b": np.ones(3)}
-    both = joined(one, two)
+    both = join_histories(one, two)
     assert both["iteration"].tolist() == [0, 1, 2, 3, 4]
     assert np.isnan(both["a"]).tolist() == [False, False, True, True, True]
     assert np.isnan(both["b"]).tolist() == [True, True, False, False, False]

@@ -62,8 +62,8 @@ def last(states):
     return deque(states, maxlen=1)[0]
 
 
-# What Algorithm 1 becomes with an intercept that holds the balance, and a ramp, but nothing else.
-BALANCED = {"anchor": False, "exact_labelled": False, "reuse": False}
+# Algorithm 1 with an intercept that holds the balance, and a ramp.
+BALANCED = {"intercept": True, "balance": True, "ramp": 0.5, "draw_labelled": False, "step": "decaying"}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
 SMALL_BGS = {"max_iter": 10, "batch_size": BATCH, "look_ahead": 2}
 # A run that starts from the supervised SVM has support vectors right at the hinge's kink.
@@ -75,15 +75,9 @@ CONVEX_BUT_FOR_THE_TIP = (("hinge", ("ramp", "hat")),)
 VARIANTS = {
     "tsg": (SMALL_TSG, ANY),
     "tsg, features": (SMALL_TSG | {"span": "features", "max_features": 5 * M}, ANY),
-    "tsg, noisy labelled part": (SMALL_TSG | {"exact_labelled": False, "max_features": 5 * M}, ANY),
-    "tsg, no reuse": (SMALL_TSG | {"reuse": False}, ANY),
     "tsg, no balance": (SMALL_TSG | {"balance": False, "step": Constant(eta=100)}, ANY),
-    "tsg, no anchor": (SMALL_TSG | {"anchor": False}, ANY),
-    "tsg, Algorithm 1": (SMALL_TSG | BALANCED, ANY),
-    "tsg, as printed": (
-        SMALL_TSG | BALANCED | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True},
-        ANY,
-    ),
+    "printed_tsg": (SMALL_TSG | {"step": "decaying"}, ANY),
+    "printed_tsg, balanced": (SMALL_TSG | BALANCED, ANY),
     "frs": (SMALL_TSG, ANY),
     "frs, free intercept": (SMALL_TSG | {"balance": False, "ramp": 0.0}, ANY),
     "frs, as printed": (

@@ -14,11 +14,24 @@ if TYPE_CHECKING:
     from s3vm.persistence.compression import compress
     from s3vm.persistence.model_file import ModelFormatError, load, save
     from s3vm.persistence.onnx import to_onnx
-    from s3vm.solvers import BGS, CCCP, FRS, TSG, Constant, Decaying, Incremental, Light, Newton, Theorem
+    from s3vm.solvers import (
+        BGS,
+        CCCP,
+        FRS,
+        TSG,
+        Constant,
+        Decaying,
+        Incremental,
+        Light,
+        Newton,
+        PrintedTSG,
+        Theorem,
+    )
     from s3vm.sources.arrays import ArraySource
     from s3vm.sources.batches import BatchSource
     from s3vm.sources.files import FileSource
-    from s3vm.training.loop import CheckpointNotWritten, Interrupted, OutOfRows, OutOfTime
+    from s3vm.training.checkpoints import CheckpointNotWritten
+    from s3vm.training.loop import Interrupted, OutOfRows, OutOfTime
 
 __version__ = "0.2.0"
 
@@ -50,6 +63,7 @@ __all__ = [
     "OutOfRows",
     "OutOfTime",
     "Polynomial",
+    "PrintedTSG",
     "Ramp",
     "S3VMClassifier",
     "S3VMClassifierCV",
@@ -77,11 +91,13 @@ _HOMES = {
     "persistence.compression": ["compress"],
     "persistence.model_file": ["ModelFormatError", "load", "save"],
     "persistence.onnx": ["to_onnx"],
-    "solvers": ["BGS", "CCCP", "FRS", "TSG", "Constant", "Decaying", "Incremental", "Light", "Newton", "Theorem"],
+    "solvers": ["BGS", "CCCP", "FRS", "TSG", "Incremental", "Light", "Newton", "PrintedTSG"],
+    "solvers.steps": ["Constant", "Decaying", "Theorem"],
     "sources.arrays": ["ArraySource"],
     "sources.batches": ["BatchSource"],
     "sources.files": ["FileSource"],
-    "training.loop": ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"],
+    "training.checkpoints": ["CheckpointNotWritten"],
+    "training.loop": ["Interrupted", "OutOfRows", "OutOfTime"],
 }
 _MODULES = {"plot": "s3vm.inspect.plot"}
 

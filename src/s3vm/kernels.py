@@ -28,7 +28,7 @@ from sklearn.metrics import pairwise
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, namespace, variance_of
 from s3vm._utils.registry import lookup
-from s3vm._utils.settings import check_whole, number
+from s3vm._utils.settings import above, at_least, check, check_settings, integer
 from s3vm._utils.typing import Array
 from s3vm.philox import Purpose
 
@@ -58,9 +58,7 @@ class Kernel(ABC):
     amplitude: ClassVar[float]
 
     def __post_init__(self) -> None:
-        named = isinstance(self.gamma, str) and self.gamma in ("scale", "median")
-        if not named and not 0 < number(self.gamma) < np.inf:
-            raise ValueError(f'gamma={self.gamma!r} is not valid: give a finite number above 0, "scale" or "median"')
+        check("gamma", self.gamma, above(0), "scale", "median")
 
     @property
     @abstractmethod
@@ -155,8 +153,7 @@ class _Fourier(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.features not in ("pairs", "phase"):
-            raise ValueError(f'features={self.features!r} is not known: give "pairs" or "phase"')
+        check_settings(self, features=("pairs", "phase"))
 
     @property
     def activation(self) -> Literal["pairs", "phase"]:
@@ -221,8 +218,7 @@ class Matern(_Radial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"Matern needs nu=0.5, 1.5 or 2.5; got nu={self.nu!r}")
+        check_settings(self, nu=(0.5, 1.5, 2.5))
 
     def gram(self, X: Any, Z: Any) -> Array:
         distances = _squared_distances(X, Z, 4.0 * self.nu * self.width)
@@ -296,9 +292,7 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, "degree")
-        if not 0 <= number(self.coef0) < np.inf:
-            raise ValueError(f"Polynomial needs coef0 >= 0 to be a kernel; got coef0={self.coef0!r}")
+        check_settings(self, degree=integer(), coef0=at_least(0))  # below 0 it would not be a kernel
 
     @property
     def activation(self) -> Literal["product"]:

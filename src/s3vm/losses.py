@@ -12,11 +12,9 @@ and once as negative, which makes it even.
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-import numpy as np
-
 from s3vm._utils.arrays import namespace
 from s3vm._utils.registry import lookup
-from s3vm._utils.settings import number
+from s3vm._utils.settings import above, check_settings
 from s3vm._utils.typing import Array
 
 __all__ = [
@@ -86,8 +84,7 @@ class SmoothHinge:
     curvature: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < number(self.width) < np.inf:
-            raise ValueError(f"SmoothHinge needs a finite width > 0; got width={self.width!r}")
+        check_settings(self, width=above(0))
 
     def value(self, r: Array, y: Array) -> Array:
         slack = (1 - y * r).clip(0)
@@ -148,8 +145,7 @@ class Ramp:
     s: float = -0.3
 
     def __post_init__(self) -> None:
-        if not -1 < number(self.s) <= 0:
-            raise ValueError(f"Ramp needs -1 < s <= 0; got s={self.s!r}")
+        check_settings(self, s=above(-1, 0))
 
     def value(self, r: Array) -> Array:
         return (1 - abs(r)).clip(0, 1 + self.s)
@@ -172,8 +168,7 @@ class Exponential:
     s: float = 3.0
 
     def __post_init__(self) -> None:
-        if not 0 < number(self.s) < np.inf:
-            raise ValueError(f"Exponential needs a finite s > 0; got s={self.s!r}")
+        check_settings(self, s=above(0))
 
     def value(self, r: Array) -> Array:
         return namespace(r).exp(-self.s * r**2)

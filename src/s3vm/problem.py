@@ -47,17 +47,17 @@ class Problem:
     unlabelled : Source or None
     unlabelled_cost : array of shape (K,)
     prior : array of shape (K,)
-        Share of positive rows expected among the unlabelled ones.
+        The expected fraction of positive rows among the unlabelled ones.
     prior_is_known : bool
-        Whether the user said so; otherwise it is the share among the labelled rows.
+        Whether the user gave it; otherwise it is the fraction among the labelled rows.
     kernel : Kernel
         With a numeric width.
     labelled_loss, unlabelled_loss : the losses ``l`` and ``u``
     seed : int
     n_models : int
-        How many columns, the first ones, are the model that is wanted; the history speaks of these.
+        The number of columns that are the model; they come first, and the history describes them.
     supervised : SupervisedSolution or None, default None
-        If it is known already; see `s3vm.solvers.supervised.supervised_start`.
+        If it is already known; see `s3vm.solvers.supervised.supervised_start`.
     """
 
     labelled: Rows
@@ -97,8 +97,8 @@ class Problem:
             return self.labelled
         if not isinstance(self.unlabelled, ArraySource):
             raise ValueError(
-                'this solver looks at all rows at once, and these are a stream: use solver="tsg" or "frs", or read '
-                "them into an array"
+                'this solver needs all rows at once, and these are a stream: use solver="tsg" or "frs", or read them '
+                "into an array"
             )
         return stack([self.labelled, self.unlabelled.sample(self.seed, self.unlabelled.n_rows)])
 

@@ -1,4 +1,4 @@
-"""One thread of the BLAS while threads of ours are at work."""
+"""Limiting the BLAS to one thread while our own threads are at work."""
 
 import os
 from collections import Counter
@@ -14,20 +14,20 @@ __all__ = ["one_blas_thread"]
 
 @cache
 def _libraries() -> list[Any]:
-    """Looking for the libraries takes longer than predicting a row."""
+    """The BLAS libraries of the process, cached since looking for them takes longer than predicting a row."""
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
 def _set(library: Any, n_threads: int) -> None:
-    """Whoever asks: threadpoolctl itself, in newer versions, obeys only the first thread that asks."""
+    """Sets the number from any thread; newer versions of threadpoolctl accept it only from the first thread."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(n_threads)
 
 
 class _OneThread(ContextDecorator):
-    """A limit that any number of threads may be under.
+    """A limit that any number of threads may use at once.
 
-    Most BLAS have one number of threads for the whole process. Were it set and put back by each on its own, the first
-    to come out would free those still inside, and the last would put back the limit that it found.
+    Most BLAS have one number of threads for the whole process. If each user set and restored it separately, the first
+    one to leave would lift the limit for the others, and the last would restore the limit itself.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _OneThread(ContextDecorator):
             self._put_back()
 
     def _in_child(self) -> None:
-        """Of all threads, a child has only the one that forked."""
+        """Resets the counts: of all threads, a child has only the one that forked."""
         was_limited = bool(self._inside)
         self._inside = +Counter({get_ident(): self._inside[get_ident()]})  # empty if it is not inside
         if was_limited:
@@ -61,11 +61,11 @@ class _OneThread(ContextDecorator):
         self._lock.release()
 
     def _put_back(self) -> None:
-        self._inside = +self._inside  # without those that are out
+        self._inside = +self._inside  # without threads that have left
         if self._inside[get_ident()]:
             return
         for library, before in zip(_libraries(), self._before, strict=True):
-            if not self._inside or getattr(library, "threading_layer", "") == "openmp":  # which each thread has its own
+            if not self._inside or getattr(library, "threading_layer", "") == "openmp":  # has a number per thread
                 _set(library, before)
 
 

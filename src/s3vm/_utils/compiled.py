@@ -1,10 +1,10 @@
-"""Compiled functions, and the files that keep them for the next process.
+"""Compiled functions, and the files that cache them for the next process.
 
-Numba's own files have three faults that we do without. It compiles again when the file of a function has changed, but
-ours are made of functions of other files too: an upgrade could go on with the machine code of the version before. Two
-processes that compile the same function for other types at the same moment give both the same number, and whoever reads
-it later gets the wrong one. And what cannot be kept, or cannot be read again, is an error. Here a file is named by all
-that decides what is in it, and where there is none, the function is compiled.
+Numba's own cache has three faults that are avoided here. It compiles a function again only if its own file has changed,
+but ours call functions of other files: after an upgrade, old machine code could be used. Two processes that compile the
+same function for different types at the same moment give both results the same number, so that one of them is later
+read in place of the other. And a failure to write or read a file is an error. Here a file name covers everything that
+determines the content, and if a file is missing or unreadable, the function is compiled.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ __all__ = ["compiled"]
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
-    """`numba.njit` for functions that Python calls: without the GIL, and kept in a file."""
+    """`numba.njit` for functions that Python calls: without the GIL, and cached in a file."""
 
     def make(function: Any) -> Any:
         try:
             made = njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:  # there is no folder to keep it in
+        except RuntimeError:  # no folder can hold the cache
             return njit(nogil=True, **options)(function)
         files = getattr(getattr(made, "_cache", None), "_cache_file", None)
-        if files is not None:  # it is none where nothing is compiled
+        if files is not None:  # None if the JIT is off
             module = function.__globals__["__name__"]
             files.save, files.load = partial(_save, files, module), partial(_load, files, module)
         return made
@@ -43,9 +43,9 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 
 @cache
 def _sources(module: str) -> str:
-    """The digest of all source files that a function of this module can be made of.
+    """The digest of all source files that a function of this module may use.
 
-    These are the module's own file and those of the modules that it imports from its package, directly or not.
+    These are the module's own file and those of all modules that it imports from its package, directly or not.
     """
     package = module.partition(".")[0]
     imports = re.compile(rf"^\s*(?:from|import)\s+({package}\.[\w.]+|{package})(?:\s+import\s+(\([^)]*\)|.*))?", re.M)
@@ -68,9 +68,9 @@ def _save(files: Any, module: str, key: Any, data: Any) -> None:
 
 
 def _load(files: Any, module: str, key: Any) -> Any:
-    with suppress(Exception):  # whatever is wrong with the file, there is another way
+    with suppress(Exception):  # whatever is wrong with the file, the function can be compiled
         digest, content = files._load_data(_name(files, module, key))
-        if digest == _digest(content):  # else it would be run as it is
+        if digest == _digest(content):  # never run damaged code
             return pickle.loads(content)
     return None
 
@@ -80,13 +80,13 @@ def _digest(content: bytes) -> str:
 
 
 def _name(files: Any, module: str, key: Any) -> str:
-    """Types, processor, sources and version decide what is in a file."""
-    decisive = repr((files._version, _sources(module), key)).encode()
-    return f"{files._index_name.removesuffix('.nbi')}.{_digest(decisive)[:24]}.nbc"
+    """The file name, which covers the types, the processor, the sources and the version."""
+    content_key = repr((files._version, _sources(module), key)).encode()
+    return f"{files._index_name.removesuffix('.nbi')}.{_digest(content_key)[:24]}.nbc"
 
 
 if hasattr(os, "register_at_fork"):
-    # A child forked while another thread compiles would wait for ever for the lock, which nobody there gives back.
+    # A child forked while another thread compiles would wait forever for a lock that nobody releases.
     os.register_at_fork(
         before=global_compiler_lock.acquire,
         after_in_parent=global_compiler_lock.release,

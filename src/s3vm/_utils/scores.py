@@ -1,4 +1,4 @@
-"""What the scores ``(n, K)`` of rows say: a class, and how good a guess it is."""
+"""From the scores ``(n, K)`` of rows to their classes, and to the quality of these predictions."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """What a setting may be: the one place that checks, so that every error names the setting and says what to give."""
 
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,25 +9,22 @@ __all__ = [
     "Setting",
     "above",
     "at_least",
+    "between",
     "check",
     "check_settings",
-    "check_switches",
-    "check_whole",
     "integer",
     "is_integer",
-    "is_whole",
     "number",
-    "positive",
     "real",
     "switch",
 ]
 
 
 class Setting(NamedTuple):
-    """A kind of value: what it is called in an error, and whether a value is of this kind."""
+    """A kind of value: what an error calls it, and whether a value is of this kind."""
 
     words: str
-    accepts: Any
+    accepts: Callable[[Any], bool]
 
 
 def number(value: Any) -> float:
@@ -60,17 +57,22 @@ def at_least(low: float) -> Setting:
 
 
 def real(low: float, high: float) -> Setting:
+    """A number from `low` to `high`, both included."""
     return Setting(f"a number from {low:g} to {high:g}", lambda value: low <= number(value) <= high)
+
+
+def between(low: float, high: float) -> Setting:
+    """A number between `low` and `high`, neither of which is allowed."""
+    return Setting(f"a number above {low:g} and below {high:g}", lambda value: low < number(value) < high)
 
 
 switch = Setting("True or False", lambda value: isinstance(value, bool | np.bool_))
 
 
 def check(name: str, value: Any, *allowed: Any) -> None:
-    """Raises a ValueError unless the value is one of `allowed`: kinds of values, texts or None."""
-    for kind in allowed:
-        if kind.accepts(value) if isinstance(kind, Setting) else type(value) is type(kind) and value == kind:
-            return
+    """Raises a ValueError unless the value is one of `allowed`: kinds of values, texts, numbers or None."""
+    if any(_is_allowed(value, kind) for kind in allowed):
+        return
     words = [
         kind.words if isinstance(kind, Setting) else f'"{kind}"' if isinstance(kind, str) else str(kind)
         for kind in allowed
@@ -79,14 +81,19 @@ def check(name: str, value: Any, *allowed: Any) -> None:
     raise ValueError(f"{name}={value!r} is not valid: give {listed}")
 
 
+def _is_allowed(value: Any, kind: Any) -> bool:
+    if isinstance(kind, Setting):
+        return kind.accepts(value)
+    if isinstance(kind, int | float):
+        return number(value) == kind
+    return isinstance(value, type(kind)) and bool(value == kind)
+
+
 def check_settings(owner: Any, **allowed: Any) -> None:
     """Checks attributes of `owner`, each against one kind of value or a tuple of kinds; see `check`."""
     for name, kinds in allowed.items():
-        check(f"{type(owner).__name__}: {name}", getattr(owner, name), *(kinds if _is_several(kinds) else (kinds,)))
-
-
-def _is_several(kinds: Any) -> bool:
-    return isinstance(kinds, tuple) and not isinstance(kinds, Setting)
+        several = isinstance(kinds, tuple) and not isinstance(kinds, Setting)
+        check(f"{type(owner).__name__}: {name}", getattr(owner, name), *(kinds if several else (kinds,)))
 
 
 # The old names, until every room uses the above.
@@ -96,12 +103,3 @@ is_whole = is_integer
 def positive(name: str, value: Any, zero: bool = False) -> float:
     check(name, value, at_least(0) if zero else above(0))
     return number(value)
-
-
-def check_whole(settings: Any, *names: str, least: int = 1) -> None:
-    check_settings(settings, **dict.fromkeys(names, integer(least)))
-
-
-def check_switches(settings: Any) -> None:
-    names = [field.name for field in fields(settings) if field.type in (bool, "bool")]
-    check_settings(settings, **dict.fromkeys(names, switch))

@@ -3,17 +3,16 @@
 import contextlib
 import sys
 import warnings
-from concurrent import futures
+from collections.abc import Iterator
 from pathlib import Path
+from threading import local
 
-__all__ = ["warn"]
+__all__ = ["PendingWarning", "deferred_warnings", "warn"]
 
-_SKIPPED = (
-    str(Path(__file__).parent.parent),  # this package
-    str(contextlib.__file__),  # its decorators
-    str(Path(str(futures.__file__)).parent),
-    str(Path(str(contextlib.__file__)).with_name("threading.py")),
-)
+PendingWarning = tuple[str, type[Warning]]
+
+_SKIPPED = (str(Path(__file__).parent.parent), str(contextlib.__file__))  # this package, and decorators
+_thread = local()
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -21,7 +20,21 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
     Counting levels by hand breaks whenever a decorator or a helper function is added on the way.
     """
+    pending = getattr(_thread, "pending", None)
+    if pending is not None:
+        pending.append((message, category))
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextlib.contextmanager
+def deferred_warnings() -> Iterator[list[PendingWarning]]:
+    """Collects the warnings of this thread instead of issuing them, since no caller's line is on its stack."""
+    _thread.pending = []
+    try:
+        yield _thread.pending
+    finally:
+        _thread.pending = None

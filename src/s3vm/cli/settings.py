@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3vm import S3VMClassifier, S3VMClassifierCV
-from s3vm._utils.settings import positive
+from s3vm._utils.settings import above, at_least, check
 from s3vm.kernels import KERNELS
 from s3vm.solvers import SOLVERS
 
@@ -32,15 +32,15 @@ class Settings:
             if name not in known:
                 raise ValueError(f"{option} {name} is unknown: give one of {', '.join(known)}")
         if self.C is not None:
-            positive("--C", self.C)
+            check("--C", self.C, above(0))
         if self.gamma not in (None, "scale", "median"):
-            positive("--gamma", _number(str(self.gamma)))
+            check("--gamma", _number(str(self.gamma)), above(0))
         if self.weight not in ("auto", "paper"):
-            positive("--weight", _number(self.weight), zero=True)
+            check("--weight", _number(self.weight), at_least(0))
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed {self.seed} is not valid: give an integer from 0 to {2**32 - 1}")
         if self.max_seconds is not None:
-            positive("--max-seconds", self.max_seconds)
+            check("--max-seconds", self.max_seconds, above(0))
         if self.resume and self.checkpoint is None:
             raise ValueError("--resume needs --checkpoint FILE")
         if self.jobs == 0:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from s3vm import backends, philox
 from s3vm._utils.arrays import host, is_tensor
 from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.settings import is_whole, number, positive
 from s3vm._utils.typing import Array
@@ -34,7 +35,9 @@ from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
 from s3vm.sources import ENDLESS, ArraySource, Source
 from s3vm.sources.reservoir import ReservoirSource
 from s3vm.training import checkpoints
-from s3vm.training.loop import EVERY, EarlyStopping, Progress, StoppingRules, joined, thinned, train
+from s3vm.training.early_stopping import EarlyStopping
+from s3vm.training.history import join_histories, thin_history
+from s3vm.training.loop import EVERY, StoppingRules, train
 from s3vm.training.memory_check import with_advice
 
 __all__ = ["SAMPLE", "S3VMClassifier", "has_probability"]
@@ -413,7 +416,7 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
             model, problem, alone, weights, left_out, codes=codes, engine=engine
         )
         if before is not None:
-            history = thinned(joined(self.history_, history))
+            history = thin_history(join_histories(self.history_, history))
         learnt = {"classes_": classes, "history_": history, "n_iter_": state.iteration, "C_": C}
         learnt |= {"kernel_": chosen_model.kernel, "safety_": safety, "model_": chosen_model}
         if self.probability:

@@ -9,6 +9,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.optional import optional
+from s3vm._utils.progress import Progress
 from s3vm._utils.typing import Array
 from s3vm.estimators.classifier import SAMPLE, S3VMClassifier, has_probability
 from s3vm.estimators.labels import as_column, checked_labels, is_labelled
@@ -19,7 +20,6 @@ from s3vm.philox import Purpose
 from s3vm.solvers import TSG, Solver, solver
 from s3vm.sources import Source
 from s3vm.sources.dask import ClusterSource, Engine, Part, WorkerLostError, direct, finished
-from s3vm.training.loop import Progress
 
 __all__ = ["LARGE_BATCHES", "DaskS3VMClassifier", "WorkerLostError"]
 
@@ -251,10 +251,10 @@ class DaskS3VMClassifier(S3VMClassifier):
 
     def _check_solver(self) -> None:
         chosen = solver(self.solver)
-        if not isinstance(chosen, TSG) or not (chosen.anchor or chosen.exact_labelled or chosen.reuse):
+        if not chosen.takes_remote_rows:
             raise ValueError(
-                f"solver={self.solver!r} needs the rows in one place: on a cluster, give TSG(...) with anchor, "
-                "exact_labelled or reuse, or train on one machine with S3VMClassifier"
+                f"solver={self.solver!r} needs the rows in one place: give TSG(...) on a cluster, or train on one "
+                "machine with S3VMClassifier"
             )
 
     def __sklearn_clone__(self) -> "DaskS3VMClassifier":

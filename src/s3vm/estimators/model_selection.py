@@ -16,13 +16,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from s3vm._utils.progress import Progress, ProgressBar
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.settings import is_whole, number
 from s3vm._utils.typing import Array
 from s3vm.estimators.labels import as_column, split_labels
 from s3vm.kernels import kernel
 from s3vm.solvers import solver
-from s3vm.training.loop import Interrupted, Line, Progress
+from s3vm.training.loop import Interrupted
 
 __all__ = [
     "USUAL_C",
@@ -188,8 +189,7 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.n_unlabeled_, self.n_candidates_ = self._rounds(len(candidates), len(y) - len(labels))
         shares = np.geomspace(1.0, _FIRST_SHARE, len(self.n_candidates_))[::-1]
         kept, trials = np.arange(len(candidates)), []
-        line = Line(active=not callable(self.verbose) and self.verbose > 0, of="candidates")
-        show = self.verbose if callable(self.verbose) else line.show
+        show = ProgressBar(self.verbose, unit="candidates")
         try:
             for number, (n_rows, n_kept) in enumerate(zip(self.n_unlabeled_, self.n_candidates_, strict=True)):
                 kept = kept[:n_kept]
@@ -209,7 +209,7 @@ class HalvingSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 chosen = _usual_of_good(trials[-1][2][:, 0], away)
                 kept = kept[np.lexsort((away, -scores))]
         finally:
-            line.close()
+            show.close()
         self._keep(candidates, trials, chosen)
         if self.refit:
             start = time.perf_counter()

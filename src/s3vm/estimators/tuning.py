@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from s3vm._utils.progress import Progress, ProgressBar
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import is_whole, positive
 from s3vm._utils.typing import Array, Rows
@@ -19,10 +20,11 @@ from s3vm.estimators.training_rows import TrainingRows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model import Model
-from s3vm.solvers import TSG, Solver, solver
+from s3vm.solvers import Solver, solver
 from s3vm.solvers.supervised import in_steps, labelled_gram
 from s3vm.sources import Source
-from s3vm.training.loop import EarlyStopping, Line, Progress, StoppingRules
+from s3vm.training.early_stopping import EarlyStopping
+from s3vm.training.loop import StoppingRules
 
 __all__ = ["S3VMClassifierCV", "tune"]
 
@@ -152,8 +154,8 @@ class S3VMClassifierCV(S3VMClassifier):
         self.cv_gammas_ = resolved.width * np.array(factors)
         steps = np.abs(np.log2(self.cv_gammas_ / chosen.width))
         beside = self.cv_gammas_[(self.cv_errors_[Cs.index(C)] < 1) & (steps > 0) & (steps < _BESIDE)]
-        is_tsg = isinstance(solver(self.solver), TSG)
-        if source is None or self.unlabeled_weight != "auto" or not is_tsg or not len(beside):
+        pilot = solver(self.solver).pilot(_PILOT_STEPS)
+        if source is None or self.unlabeled_weight != "auto" or pilot is None or not len(beside):
             return C, chosen, chosen
         return C, self._in_place(C, chosen, beside, labelled, cost, source.sample(seed, _PILOT), seed), chosen
 
@@ -161,19 +163,18 @@ class S3VMClassifierCV(S3VMClassifier):
         self, C: float, kernel: Kernel, others: Array, labelled: TrainingRows, cost: Array, sample: Rows, seed: int
     ) -> Kernel:
         """The kernel, or the same with one of the `other` widths, if that is better with unlabelled rows in place."""
-        found = solver(self.solver)
-        assert isinstance(found, TSG)
-        most = found.max_iter if isinstance(found.max_iter, str) else min(found.max_iter, _PILOT_STEPS)
+        short_run = solver(self.solver).pilot(_PILOT_STEPS)
+        assert short_run is not None
         same = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
         settings: dict[str, Any] = {name: getattr(self, name) for name in same}
         settings["class_weight"] = dict(zip(labelled.y.tolist(), (cost / labelled.weight).tolist(), strict=True))
-        line = Line(not callable(self.verbose) and self.verbose > 0, of="widths")
+        progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
             for width in (kernel.width, *map(float, others)):
                 pilot = _Pilot(
-                    replace(found, max_iter=most, passes=None),
+                    short_run,
                     kernel=replace(kernel, gamma=width),
                     C=C,
                     probability=False,
@@ -185,11 +186,11 @@ class S3VMClassifierCV(S3VMClassifier):
                 except (ValueError, MemoryError):
                     if not pilots:
                         raise
-                line.show(len(pilots), 1 + len(others), {})
+                progress(len(pilots), 1 + len(others), {})
                 if self.max_seconds is not None and time.monotonic() - start > self.max_seconds:
                     break
         finally:
-            line.close()
+            progress.close()
         first = pilots[kernel.width]
         self.cv_briers_ = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
         needs = needed(len(first.losses)) if first.weight == 0 else _SURELY

@@ -17,7 +17,7 @@ from s3vm._utils.csr import as_csr
 from s3vm._utils.input_checks import LARGEST, check_numbers, check_size, is_masked, warn_of_lost_digits
 from s3vm.estimators.labels import as_column, split_labels
 from s3vm.estimators.training_rows import TrainingRows
-from s3vm.solvers import TSG, solver
+from s3vm.solvers import solver
 from s3vm.sources import ArraySource, Source, is_source
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.mapped import MappedSource
@@ -153,8 +153,8 @@ class InputValidation:
         if X.is_floating_point() and X.element_size() < 4:
             X = X.float()  # float16 and bfloat16, the latter of which NumPy does not know
         device = getattr(backends.backend(self.backend, self.dtype), "device", None)
-        is_tsg = isinstance(solver(self.solver), TSG)
-        if X.device.type == "cpu" or device is None or device.type != X.device.type or not is_tsg:
+        stays = solver(self.solver).takes_tensors and device is not None and device.type == X.device.type
+        if X.device.type == "cpu" or not stays:
             return self._checked(host(X), reset)
         if X.ndim != 2 or not X.dtype.is_floating_point:
             raise ValueError(f"a tensor of rows has two dimensions and real entries; got {tuple(X.shape)}, {X.dtype}")

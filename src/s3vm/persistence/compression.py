@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from s3vm import backends
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.scores import predicted_codes
-from s3vm._utils.settings import is_whole, number
+from s3vm._utils.settings import is_integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.model import Model
@@ -157,7 +157,7 @@ class _Compressor:
         self._weight = 1.0 / (0.1 + margin / max(float(np.median(margin)), 1e-12))
 
     def run(self, tolerance: float, into: str, size: int | None) -> S3VMClassifier:
-        if size is not None and not (is_whole(size) and size <= self._rows.shape[0]):
+        if size is not None and not (is_integer(size) and size <= self._rows.shape[0]):
             raise ValueError(
                 f"size={size!r} is not valid: give an integer from 1 to {self._rows.shape[0]}, or more rows"
             )

@@ -1,4 +1,7 @@
-"""The solvers, one file each. Who drives a solver, and why it stops early, is not its affair."""
+"""The solvers, a file or folder each. They know nothing of what drives or stops them.
+
+To add one, write its file and add a line to `SOLVERS`.
+"""
 
 from s3vm._utils.registry import lookup
 from s3vm.solvers.base import Solver, State
@@ -9,7 +12,7 @@ from s3vm.solvers.incremental.incremental import Incremental
 from s3vm.solvers.light import Light
 from s3vm.solvers.newton.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
-from s3vm.solvers.tsg.tsg import TSG
+from s3vm.solvers.tsg import TSG, PrintedTSG
 
 __all__ = [
     "BGS",
@@ -22,6 +25,7 @@ __all__ = [
     "Incremental",
     "Light",
     "Newton",
+    "PrintedTSG",
     "Solver",
     "State",
     "Theorem",
@@ -30,6 +34,7 @@ __all__ = [
 
 SOLVERS: dict[str, type] = {
     "tsg": TSG,
+    "printed_tsg": PrintedTSG,
     "frs": FRS,
     "bgs": BGS,
     "cccp": CCCP,
@@ -41,5 +46,5 @@ SOLVERS: dict[str, type] = {
 
 def solver(spec: str | Solver) -> Solver:
     """The solver of that name with its defaults, or the configured one that was given."""
-    found: Solver = lookup("solver", spec, SOLVERS, Solver)
-    return found
+    result: Solver = lookup("solver", spec, SOLVERS, Solver)
+    return result

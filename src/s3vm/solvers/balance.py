@@ -1,4 +1,4 @@
-"""The balance: which mean output over the unlabelled rows is held, so that no class swallows all of them."""
+"""The balance: the mean output over the unlabelled rows to hold, so that they do not all end up in one class."""
 
 import numpy as np
 from scipy import optimize, special
@@ -14,12 +14,12 @@ _FEW_LABELS = 40
 def means_to_hold(problem: Problem, start: Array) -> Array:
     """The mean output over unlabelled rows that each column should keep; `start` has the supervised scores there.
 
-    It is the mean of the supervised solution. If the class shares are known, that solution is shifted first so that
-    its shares are these; if there are few labels, so that they are within a standard error of the labelled ones.
+    It is the mean of the supervised solution. This is shifted first if the class shares are known, so that it has
+    them, or if labels are few, so that its shares are within a standard error of the labelled ones.
     """
     means = start.mean(axis=0)
     if problem.n_models > 1:
-        # One against the rest: the classes share the rows among them, so their shares are met together.
+        # One against the rest: the shares of all classes add up to 1, so they are matched together.
         for first in range(0, problem.n_columns * problem.prior_is_known, problem.n_models):
             group = slice(first, first + problem.n_models)
             means[group] += _shift_to_shares(start[:, group], problem.prior[group])
@@ -37,7 +37,7 @@ def means_to_hold(problem: Problem, start: Array) -> Array:
 
 
 def shift_to_share(scores: Array, low: float, high: float) -> float:
-    """What to add to the scores so that the share of positive ones is between `low` and `high`, or nearest to it."""
+    """What to add to the scores so that the fraction of positive ones is between `low` and `high`, or close to it."""
     share = float(np.mean(scores > 0))
     if low <= share <= high:
         return 0.0
@@ -48,10 +48,10 @@ def shift_to_share(scores: Array, low: float, high: float) -> float:
 
 
 def _shift_to_shares(scores: Array, shares: Array) -> Array:
-    """What to add to each class's scores so that each class is the highest for its share of the rows.
+    """What to add to each class's scores so that each class has the highest score for its share of the rows.
 
-    The shifts minimise ``mean_i max_k (scores[i, k] + shift[k]) - shares.shift``, whose derivative is what the shares
-    are too large by; the maximum is smoothed a little so that they can be found by gradients.
+    The shifts minimise ``mean_i max_k (scores[i, k] + shift[k]) - shares.shift``, whose derivative is the
+    excess of the shares; the maximum is slightly smoothed for the gradients.
     """
     sharpness = 20 / max(float(scores.std()), 1e-12)
 

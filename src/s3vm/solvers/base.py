@@ -1,8 +1,9 @@
-"""What a solver is: settings, and a generator of states. And what the solvers that need all rows at once share."""
+"""What a solver is: settings and a generator of states; and what the solvers that need all rows at once share."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from s3vm._utils.arrays import host, is_tensor, namespace
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import PendingWarning, deferred_warnings, warn
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
@@ -37,17 +39,17 @@ Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 class State(Protocol):
     """Where a solver stands after an iteration.
 
-    A state never changes once it has been yielded, so that the last one is good whenever a run is broken off.
+    A state never changes once it has been yielded, so the last one is valid whenever a run is interrupted.
     """
 
     @property
     def iteration(self) -> int:
-        """How many iterations are done."""
+        """The number of iterations done."""
         ...
 
     @property
     def record(self) -> Mapping[str, float]:
-        """What is worth a line in the history."""
+        """A line of the history."""
         ...
 
     @property
@@ -59,11 +61,11 @@ class State(Protocol):
     def model(self) -> Model: ...
 
     def labelled_scores(self) -> Array | None:
-        """f at the labelled rows in every column, ``(n_l, K)``, if that is known without more work."""
+        """f at the labelled rows in every column, ``(n_l, K)``, if known without further work."""
         ...
 
     def detached(self) -> "State":
-        """The same state without what belongs to the rows it was trained on, so that others may follow."""
+        """The same state without what depends on its training rows, so that it can continue with others."""
         ...
 
 
@@ -74,64 +76,66 @@ _AnyState = TypeVar("_AnyState", bound=State)
 class Solver(Protocol):
     """Settings of an algorithm, and the algorithm as a generator of states.
 
-    A solver subclasses this, and overrides what it can do beyond `run`.
+    Solvers subclass this and override what they can do beyond `run`.
 
     Attributes
     ----------
-    losses : the losses of labelled and unlabelled rows that it takes by default
-    keeps_all_rows : whether it can continue with other rows, all of which it keeps, and any number of columns
-    follows_stream : whether it can continue with rows that have come since and will be forgotten
+    losses : its default losses of labelled and unlabelled rows
+    keeps_all_rows : whether it keeps all rows and can resume after rows or columns have been added or removed
+    follows_stream : whether it can resume with new rows that it will not keep
     takes_remote_rows : whether it can train on a `RemoteSource`, whose rows stay where they are
+    takes_tensors : whether it can train on rows that stay on the device of its backend
     """
 
     losses: ClassVar[Losses]
     keeps_all_rows: ClassVar[bool] = False
     follows_stream: ClassVar[bool] = False
     takes_remote_rows: ClassVar[bool] = False
+    takes_tensors: ClassVar[bool] = False
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
         ...
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        """About how many bytes `run` needs beside the rows."""
+        """About how many bytes `run` needs in addition to the rows."""
         ...
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
-        """Yields the state after every iteration, going on from `state` if one is given."""
+        """Yields the state after every iteration, resuming from `state` if one is given."""
         ...
 
     def extended(self, problem: Problem, done: int) -> "Solver":
-        """This solver, with the `done` iterations of an earlier run added to its own."""
+        """This solver, its own iterations added to the `done` ones of an earlier run."""
         ...
 
     def full_weight_from(self, problem: Problem) -> int:
-        """The iteration from which on the unlabelled rows have their full weight."""
+        """The first iteration in which the unlabelled rows have their full weight."""
         return 0
 
     def pilot(self, max_iter: int) -> "Solver | None":
-        """This solver for a short run that only compares settings; None if it has no short runs."""
+        """This solver, limited to a short run for comparing settings; None if it has no short runs."""
         return None
 
     def for_streaming(self) -> "Solver":
-        """This solver for rows that never end."""
+        """This solver for an endless stream of rows."""
         return self
 
     def for_new_rows(self, done: int, n_new: int) -> "Solver":
-        """This solver, to go once through `n_new` rows that have come after `done` iterations."""
+        """This solver for one pass over `n_new` rows that have arrived after `done` iterations."""
         return self
 
     def follow(self, problem: Problem, backend: Backend, state: State) -> State:
-        """A state of earlier rows as one of this problem's."""
+        """The state of an earlier problem, adapted to this one."""
         return state.detached()
 
 
 def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, Any]:
-    """A line of the history: R(f), mean losses over labelled and unlabelled rows, share of the latter above 0.
+    """A line of the history: R(f), mean losses of labelled and unlabelled rows, fraction of the latter above 0.
 
-    It speaks of the wanted columns only, and is kept short, since it is written in every iteration. `norm` is
-    ``||f||^2``. If the rows are a batch, `costs` are what they stand for, and R(f) is an estimate. Numbers on a
-    device stay there until they are `settled`.
+    It covers only the columns of the model, and little of these, since it is computed in every iteration. `norm` is
+    ``||f||^2``. If the rows are a batch, `costs` are those of the rows that they represent, and R(f) is an estimate.
+    Numbers on a device stay there until `settled` fetches them.
     """
     main = slice(0, problem.n_models)
     costs = costs[:, main]
@@ -145,10 +149,10 @@ def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_
 
 
 def settled(states: Iterator[_AnyState], at_once: int = 16) -> Iterator[_AnyState]:
-    """The same states with records of plain numbers.
+    """The same states, their records as plain numbers.
 
-    A number on a device is waited for, and so is all that was asked of the device before it: states are therefore held
-    back until there are some, and their numbers are fetched together.
+    Fetching a number from a device waits for all work queued before it: states are therefore held back until there are
+    `at_once` of them, whose numbers are fetched together.
     """
     waiting: list[_AnyState] = []
     for state in states:
@@ -166,15 +170,15 @@ def _fetched(states: list[_AnyState]) -> list[_AnyState]:
     if not states:
         return []
     lines: list[dict[str, Any]] = [dict(state.record) for state in states]
-    at = [(line, name) for line in lines for name, value in line.items() if is_tensor(value)]
-    values = host(namespace(at[0][0][at[0][1]]).stack([line[name] for line, name in at]))
-    for (line, name), value in zip(at, values, strict=True):
+    entries = [(line, name) for line in lines for name, value in line.items() if is_tensor(value)]
+    tensors = [line[name] for line, name in entries]
+    for (line, name), value in zip(entries, host(namespace(tensors[0]).stack(tensors)), strict=True):
         line[name] = float(value)
     return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
 
 
 def record_unlabelled(problem: Problem, line: dict[str, Any], loss: Array, positive: Array) -> dict[str, Any]:
-    """A line of the history with the mean loss of the unlabelled rows, and their share above 0, of each column."""
+    """The line with the mean `loss` of the unlabelled rows, and the fraction of them above 0, of each column."""
     loss = loss[: problem.n_models]
     line = {
         **line,
@@ -191,7 +195,7 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:
-    """Raises a ValueError unless the problem's losses are among those that the solver can minimise."""
+    """Raises a ValueError unless the solver can minimise the losses of the problem."""
     name = type(solver).__name__
     for parameter, loss, known in (
         ("labeled_loss", problem.labelled_loss, labelled),
@@ -205,28 +209,28 @@ def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabell
             )
 
 
-# Solvers that look at all rows at once write down one column as a generator; what follows runs all of them.
+# Solvers that need all rows at once implement a single column as a generator; what follows runs all columns.
 
 
 @state_part("Column")
 class Column(NamedTuple):
-    """Where one column stands: ``f(x) = sum_i weights[i] k(centre_i, x) + intercept``.
+    """The solution of one column so far: ``f(x) = sum_i weights[i] k(centre_i, x) + intercept``.
 
-    `scores` are f at the labelled rows, then at the unlabelled ones; `objective` is what must not rise; `memory` is
-    what its solver needs to go on from here.
+    `scores` are f at the labelled rows, then at the unlabelled ones; `objective` must never rise; `resume_state` is
+    what the solver needs to resume from here.
     """
 
     weights: Array
     intercept: float
     scores: Array
     objective: float
-    memory: Any = None
+    resume_state: Any = None
 
 
 @state_part("Expansion")
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """The state of all columns, each a kernel expansion on the same centres."""
+    """The state of all columns: kernel expansions on the same centres."""
 
     kernel: Kernel
     seed: int
@@ -238,9 +242,9 @@ class Expansion:
 
     def model(self) -> Model:
         weights = np.column_stack([column.weights for column in self.columns])
-        nothing = np.empty((0, 1, len(self.columns)))
+        no_features = np.empty((0, 1, len(self.columns)))
         intercept = np.array([column.intercept for column in self.columns])
-        return Model(self.kernel, self.seed, self.centres.shape[1], nothing, intercept, self.centres, weights)
+        return Model(self.kernel, self.seed, self.centres.shape[1], no_features, intercept, self.centres, weights)
 
     def labelled_scores(self) -> Array:
         return np.column_stack([column.scores[: self.n_labelled] for column in self.columns])
@@ -250,12 +254,12 @@ class Expansion:
 
 
 def same_rows(state: State | None, centres: Rows) -> "Expansion | None":
-    """The state to go on from, which must be one of these centres."""
+    """The state to resume from, which must have these centres."""
     if state is None:
         return None
     if isinstance(state, Expansion) and state.centres.shape == centres.shape and not (state.centres != centres).sum():
         return state
-    raise ValueError("this solver goes on only with the rows it began with: set warm_start=False to start afresh")
+    raise ValueError("this solver can resume only with the same rows: set warm_start=False to start again")
 
 
 def in_step(
@@ -265,30 +269,42 @@ def in_step(
     state: Expansion | None = None,
     n_threads: int = 1,
 ) -> Iterator[Expansion]:
-    """Runs the generators ``column(k, before)`` of all columns side by side, a state for each round.
+    """Runs the generators ``column(k, before)`` of all columns side by side, and yields a state per round.
 
-    A column that has ended stays as it is until all have. `before` is where `state`, if one is given, left the column;
-    it is None for a column that the state has not.
+    A finished column stays as it is until all are finished. `before` is the column of `state` to resume from, or None
+    if there is no state or it lacks this column.
     """
     known = list(state.columns) if state is not None else []
     columns: list[Column | None] = [*known, *[None] * problem.n_columns][: problem.n_columns]
     running = [column(k, before) for k, before in enumerate(columns)]
-    stale = state is not None and len(known) != problem.n_columns  # its columns are not those that are asked for
+    lacks_columns = state is not None and len(known) != problem.n_columns
     iteration = state.iteration if state is not None else 0
-    n_l = problem.n_labelled
     with ThreadPoolExecutor(n_threads) as pool:
         while True:
-            # One thread is this one, which Ctrl-C can stop at once.
-            each: Any = map if n_threads == 1 else pool.map
-            fresh = list(each(lambda one: next(one, None), running))
-            if all(one is None for one in fresh) and not stale:
+            # The only thread is the main one, which Ctrl-C can interrupt at once.
+            apply: Any = map if n_threads == 1 else pool.map
+            advanced, pending = zip(*apply(_advance, running), strict=True)
+            for message, category in chain(*pending):
+                warn(message, category)
+            if all(after is None for after in advanced) and not lacks_columns:
                 return
-            stale = False
-            columns = [one or before for one, before in zip(fresh, columns, strict=True)]
+            lacks_columns = False
+            columns = [after or before for after, before in zip(advanced, columns, strict=True)]
             iteration += 1
-            known = [one for one in columns if one is not None]
-            scores = np.column_stack([one.scores for one in known[: problem.n_models]])
-            r_u = scores[n_l:] if len(scores) > n_l else None
-            line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
-            line["objective"] = sum(one.objective for one in known[: problem.n_models])
-            yield Expansion(problem.kernel, problem.seed, centres, n_l, known, iteration, line)
+            yield _expansion(problem, centres, [known for known in columns if known is not None], iteration)
+
+
+def _advance(generator: Iterator[Column]) -> tuple[Column | None, list[PendingWarning]]:
+    """The next column if there is one, and the warnings on the way, which the thread of the caller issues."""
+    with deferred_warnings() as pending:
+        return next(generator, None), pending
+
+
+def _expansion(problem: Problem, centres: Rows, columns: list[Column], iteration: int) -> Expansion:
+    """The state of these columns, with its line of the history."""
+    n_l, wanted = problem.n_labelled, columns[: problem.n_models]
+    scores = np.column_stack([column.scores for column in wanted])
+    r_u = scores[n_l:] if len(scores) > n_l else None
+    line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
+    line["objective"] = sum(column.objective for column in wanted)
+    return Expansion(problem.kernel, problem.seed, centres, n_l, columns, iteration, line)

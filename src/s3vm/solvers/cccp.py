@@ -1,6 +1,5 @@
 """BLS3VM: the concave-convex procedure for the ramp loss (Collobert, Sinz, Weston and Bottou 2006)."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
@@ -9,12 +8,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import check_whole, number
+from s3vm._utils.settings import between, check_settings, integer
 from s3vm._utils.typing import Array
+from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
 from s3vm.problem import Problem
-from s3vm.solvers import smo
+from s3vm.solvers import gram, smo
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.supervised import supervised_start
@@ -27,26 +27,26 @@ _TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 @dataclass(frozen=True)
 class CCCP(Solver):
-    """The concave-convex procedure: convex problems one after the other, none of which raises R(f).
+    """The concave-convex procedure: a sequence of convex problems, none of which raises R(f).
 
     An unlabelled row counts once as +1 and once as -1, each time with the ramp ``H_1(y f) - H_s(y f)``. The second term
-    is concave: its tangent at the last solution takes its place, which moves the box of the row's dual coefficient.
+    is concave and is replaced by its tangent at the last solution, which moves the box of the row's dual coefficient.
     With c the cost of one unlabelled row, and `side` the sign of the last ``f(x)``, or 0 where ``|f(x)| <= -s``, it is
     ``c (side - 1) <= a <= c (side + 1)``, and the row counts as +1 below ``c side``, as -1 above. Each problem is
-    solved by SMO from where the last one ended, until no row changes its side. The first solution is the supervised
-    one, its intercept moved so that it holds the balance.
+    solved by SMO starting from the previous solution, until no row changes its side. The first solution is the
+    supervised one, its intercept moved so that it holds the balance.
 
     Parameters
     ----------
     max_iter : int, default 100
-        Convex problems at most.
+        Maximum number of convex problems.
     tol : float, default 1e-3
-        By how much a solution may be off, in units of f (the gap of its optimality conditions). It is found more
-        exactly where the objective would rise otherwise.
+        Tolerance of a solution in units of f (the gap of its optimality conditions). It is lowered where the
+        objective would rise otherwise.
     balance : "supervised", "prior" or None, default "supervised"
         The mean of f over the unlabelled rows that every solution holds. ``"supervised"`` is the mean of the supervised
-        solution, moved to the right class shares if these are given, or if there are few labels; ``"prior"`` is the
-        original's ``2 prior - 1``, which skewed classes suffer from. With None, one class may swallow all rows.
+        solution, shifted to the right class shares if these are given or labels are few; ``"prior"`` is the original
+        ``2 prior - 1``, which does badly on skewed classes. With None, all rows may end up in one class.
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
@@ -56,11 +56,7 @@ class CCCP(Solver):
     balance: Literal["supervised", "prior"] | None = "supervised"
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_iter")
-        if not 0 < number(self.tol) < 1:
-            raise ValueError(f"CCCP needs tol between 0 and 1; got tol={self.tol!r}")
-        if self.balance not in ("supervised", "prior", None):
-            raise ValueError(f'CCCP needs balance "supervised", "prior" or None; got balance={self.balance!r}')
+        check_settings(self, max_iter=integer(), tol=between(0, 1), balance=("supervised", "prior", None))
 
     def iterations(self, problem: Problem) -> int:
         return 1 + self.max_iter if problem.uses_unlabelled else 1
@@ -69,7 +65,7 @@ class CCCP(Solver):
         n = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
         at_once = min(backend.n_threads, problem.n_columns)
         columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
-        return smo.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
+        return gram.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
 
     def extended(self, problem: Problem, done: int) -> "CCCP":
         return replace(self, max_iter=done + self.max_iter)
@@ -81,9 +77,9 @@ class CCCP(Solver):
         yield from in_step(problem, rounds.centres, rounds.column, rounds.checked(before), backend.n_threads)
 
 
-@state_part("CCCP.Memory")
-class _Memory(NamedTuple):
-    """The coefficients of the rows and of their mean, what they give without intercept, and the problem they solve."""
+@state_part("CCCP.ResumeState")
+class _ResumeState(NamedTuple):
+    """The coefficients of the rows and of their mean, f without intercept, and the boxes that they are optimal for."""
 
     a: Array
     f: Array
@@ -91,7 +87,7 @@ class _Memory(NamedTuple):
 
 
 class _Rounds:
-    """What the columns share: the kernel matrix, the supervised solutions, and the means that are held."""
+    """What the columns share: the kernel matrix, the supervised solutions and the means to hold."""
 
     def __init__(self, solver: CCCP, problem: Problem, backend: Backend) -> None:
         self._solver, self._problem = solver, problem
@@ -102,23 +98,23 @@ class _Rounds:
         self._matters = (problem.unlabelled_cost > 0) & (n > n_l)
         self._balanced = solver.balance is not None and n > n_l
         mean_of = slice(n_l, n) if self._balanced else None
-        self._gram = smo.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
+        self._gram = gram.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
         _, dual, self._intercept = supervised_start(problem)
         self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
-        self._start = np.column_stack([self._gram.times(np.arange(n_l), one) for one in dual.T])
+        self._start = np.column_stack([self._gram.times(np.arange(n_l), values) for values in dual.T])
         self._held = 2 * problem.prior - 1
         if self._balanced and solver.balance == "supervised":
             self._held = means_to_hold(problem, self._start[n_l:n] + self._intercept)
 
     def checked(self, before: Expansion | None) -> Expansion | None:
-        """The state to go on from, which must be one of this solver."""
+        """The state to resume from, which must come from this solver."""
         if before is None:
             return None
         for column in before.columns:
-            if not isinstance(column.memory, _Memory) or len(column.memory.a) != self._gram.n:
+            if not isinstance(column.resume_state, _ResumeState) or len(column.resume_state.a) != self._gram.n:
                 raise ValueError(
-                    "CCCP goes on only from a run of its own that held a balance if this one does: "
-                    "set warm_start=False to start afresh"
+                    "CCCP can resume only from a CCCP run with the same kind of balance: set warm_start=False to start "
+                    "again"
                 )
         self._n_left -= before.iteration - 1
         return before
@@ -126,24 +122,24 @@ class _Rounds:
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
         """The supervised solution, then those of the convex problems."""
         if before is None:
-            before = self._reached(k, self._dual[:, k], self._start[:, k], self._intercept[k], np.empty(0))
+            before = self._column_at(k, self._dual[:, k], self._start[:, k], self._intercept[k], np.empty(0))
             yield before
-        else:  # perhaps of other costs
-            a, f, boxes = before.memory
-            before = self._reached(k, a, f, before.intercept, boxes)
+        else:  # the costs may have changed
+            a, f, boxes = before.resume_state
+            before = self._column_at(k, a, f, before.intercept, boxes)
         for _ in range(self._n_left if self._matters[k] else 0):
             boxes = self._boxes(k, before.scores[self._n_labelled :])
-            if np.array_equal(boxes, before.memory.boxes):
+            if np.array_equal(boxes, before.resume_state.boxes):
                 return
-            after = self._solved(k, boxes, before)
+            after = self._solve(k, boxes, before)
             if after is None:
                 return
             before = after
             yield before
 
-    def _solved(self, k: int, boxes: Array, before: Column) -> Column | None:
-        """The solution of a convex problem, exact enough for the objective not to rise; None if it would rise."""
-        a, f, _ = before.memory
+    def _solve(self, k: int, boxes: Array, before: Column) -> Column | None:
+        """The solution of a convex problem, exact enough not to raise the objective; None if that is impossible."""
+        a, f, _ = before.resume_state
         z, lower, knee, upper = boxes
         tol, max_steps = self._solver.tol, _MOST_STEPS
         for _ in range(_TIGHTER):
@@ -151,13 +147,12 @@ class _Rounds:
                 self._gram, z, lower, upper, knee=knee, start=(a, f), tol=tol, max_steps=max_steps
             )
             if gap >= self._solver.tol:
-                warnings.warn(
+                warn(
                     f"CCCP: after {max_steps:,} steps the conditions of a convex problem were still off by {gap:.1e}: "
                     "standardise the features, or lower C",
                     ConvergenceWarning,
-                    stacklevel=2,
                 )
-            after = self._reached(k, a, f, intercept, boxes)
+            after = self._column_at(k, a, f, intercept, boxes)
             if after.objective <= before.objective:
                 return after
             if gap >= tol:  # as exact as the precision allows
@@ -166,7 +161,7 @@ class _Rounds:
         return None
 
     def _boxes(self, k: int, r_u: Array) -> Array:
-        """``z``, lower ends, knees and upper ends: of labelled rows, of unlabelled ones, of their mean."""
+        """``z``, lower bounds, knees and upper bounds: of labelled rows, of unlabelled ones and of their mean."""
         side = np.sign(r_u) * (np.abs(r_u) > self._flat)
         cost = self._problem.unlabelled_cost[k] / len(side)
         y, c = self._problem.targets[:, k], self._problem.costs[:, k]
@@ -175,13 +170,13 @@ class _Rounds:
         of_mean = np.array([[self._held[k]], [-np.inf], [np.inf], [np.inf]])
         return np.hstack([of_labelled, of_unlabelled, of_mean][: 2 + self._balanced])
 
-    def _reached(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
+    def _column_at(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
         n_l, n = self._n_labelled, self._n
         weights = a[:n].copy()
         if self._balanced and self._matters[k]:
-            # The last variable is the mean of the unlabelled rows. What it lacks to the mean held is the intercept.
+            # The last variable is the mean of the unlabelled rows; the intercept is what it lacks to the mean held.
             weights[n_l:] += a[n] / (n - n_l)
             intercept = self._held[k] - f[n]
         scores = f[:n] + intercept
         objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
-        return Column(weights, float(intercept), scores, objective, _Memory(a, f, boxes))
+        return Column(weights, float(intercept), scores, objective, _ResumeState(a, f, boxes))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import check_switches, check_whole, number
+from s3vm._utils.settings import above, check_settings, integer, real, switch
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
@@ -20,7 +20,7 @@ from s3vm.solvers.steps import Step, step
 from s3vm.solvers.stochastic import (
     FeatureCount,
     annealed_share,
-    balanced,
+    balanced_columns,
     block_size,
     iterations_for,
     labelled_batch,
@@ -31,7 +31,7 @@ from s3vm.solvers.stochastic import (
 
 __all__ = ["FRS"]
 
-_SLOW = 0.1  # of a step is what the intercept takes: all labelled rows pull at it at once, and all feel what it does
+_INTERCEPT_STEP = 0.1  # of a step: all labelled rows act on the intercept at once, and it acts on all of them
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,32 @@ class FRS(Solver):
 
         ``w <- (1 - gamma_t) w - gamma_t (sum_l C_l l'(f(x), y) phi(x) + C* mean_u u'(f(x)) phi(x))``.
 
-    The error of m features stays however long it runs, and memory is m numbers a column however many rows there are.
+    The error of m features remains however long it runs; memory is m numbers per column, whatever the number of rows.
 
     Parameters
     ----------
     max_iter : int or "auto", default "auto"
         Number of iterations. ``"auto"`` is ten passes over the unlabelled rows, but from 500 to 1000 iterations.
     passes : float or None, default None
-        Instead of `max_iter`: how often to go through as many unlabelled rows as there are.
+        Instead of `max_iter`: the number of passes over the unlabelled rows.
     batch_size : int, default 256
-        Unlabelled rows in an iteration, and labelled ones if there are more.
+        Unlabelled rows per iteration, and labelled ones if there are more.
     n_features : int or "sqrt", default 4096
-        Random features, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
+        Number of random features, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
     step : Step, "decaying", "constant" or "theorem", default "decaying"
         The step sizes; see `s3vm.solvers.steps`.
     intercept : bool, default True
-        Whether the decision function has a constant term, which costs nothing.
+        Whether the decision function has a constant term, which is not penalised.
     balance : bool, default True
-        Whether the intercept holds the mean output over a sample of unlabelled rows, at the mean label that is expected
-        of them. Without it, one class may swallow all of them.
+        Whether the intercept holds the mean output over a sample of unlabelled rows at the expected mean label. Without
+        it, all of them may end up in one class.
     ramp : float in [0, 1], default 0.5
-        Share of the iterations over which the unlabelled cost grows from 0 to ``C*``.
+        The fraction of the iterations over which the unlabelled cost grows from 0 to ``C*``.
     n_reference : int, default 500
-        Unlabelled rows over which the mean is held.
+        The size of the sample over which the mean is held.
     draw_labelled : bool, default False
         Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`;
-        otherwise all of them are used then.
+        otherwise all of them are used in that case.
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
@@ -86,20 +86,16 @@ class FRS(Solver):
     draw_labelled: bool = False
 
     def __post_init__(self) -> None:
-        check_switches(self)
-        check_whole(self, "batch_size", "n_reference", *["max_iter"] * (self.max_iter != "auto"))
-        check_whole(self, *["n_features"] * (self.n_features != "sqrt"))
-        if self.passes is not None and not 0 < number(self.passes) < np.inf:
-            raise ValueError(f"FRS needs passes > 0 or None; got passes={self.passes!r}")
-        if not 0 <= number(self.ramp) <= 1:
-            raise ValueError(f"FRS needs ramp between 0 and 1; got ramp={self.ramp!r}")
+        check_settings(self, max_iter=(integer(), "auto"), passes=(above(0), None), batch_size=integer())
+        check_settings(self, n_features=(integer(), "sqrt"), ramp=real(0, 1), n_reference=integer())
+        check_settings(self, intercept=switch, balance=switch, draw_labelled=switch)
         if self.balance and not self.intercept:
-            raise ValueError("the intercept holds the balance: intercept=False needs balance=False")
+            raise ValueError("FRS: the intercept holds the balance: intercept=False needs balance=False")
         step(self.step)
 
     @classmethod
     def as_printed(cls, **settings: Any) -> "FRS":
-        """The paper's protocol: ten passes, ``ceil(sqrt(n))`` features, labelled rows drawn, constant steps, no more.
+        """The paper's protocol: ten passes, ``ceil(sqrt(n))`` features, labelled rows drawn, constant steps.
 
         The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
         """
@@ -132,22 +128,22 @@ class FRS(Solver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)
         features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
-        now = _State.of(problem, features.n_features) if state is None else state
+        now = _State.zero(problem, features.n_features) if state is None else state
         if not isinstance(now, _State) or now.w.shape != (features.n_features, problem.n_columns):
-            raise ValueError("FRS goes on only with the columns and features it began with: set warm_start=False")
+            raise ValueError("FRS can resume only with the same columns and features: set warm_start=False")
         steps, stiff = step(self.step), stiffness(problem)
         unlabelled = problem.unlabelled if problem.uses_unlabelled else None
-        held, target = balanced(problem, self.balance), 2 * problem.prior - 1
+        held, target = balanced_columns(problem, self.balance), 2 * problem.prior - 1
         mean = np.zeros(features.n_features)
         if unlabelled is not None:
             sample = unlabelled.sample(problem.seed, self.n_reference)
             mean = features.features(0, sample).mean(axis=0, dtype=np.float64)
         draw = self.draw_labelled or problem.n_labelled > self.batch_size
-        every_phi = None if draw else features.features(0, problem.labelled)
+        phi_of_all = None if draw else features.features(0, problem.labelled)
         for t in range(now.iteration, n_iterations):
             gamma, w = steps.sizes(t, n_iterations, stiff), now.w.astype(backend.dtype)
             rows = labelled_batch(problem, t, self.batch_size, draw)
-            phi = features.features(0, problem.labelled[rows]) if every_phi is None else every_phi
+            phi = features.features(0, problem.labelled[rows]) if phi_of_all is None else phi_of_all
             r_l, r_u = phi @ w + now.intercept, None
             slope = labelled_slope(problem, rows, r_l)
             gradient, total = phi.T @ slope.astype(phi.dtype), slope.sum(axis=0)
@@ -162,7 +158,7 @@ class FRS(Solver):
             line["step"] = float(gamma[0])
             # Where the intercept answers every change of the mean, the features are centred there.
             moved = (1 - gamma) * now.w - gamma * (gradient - mean[:, None] * (held * total))
-            free = now.intercept - self.intercept * _SLOW * gamma * total
+            free = now.intercept - self.intercept * _INTERCEPT_STEP * gamma * total
             now = replace(
                 now, w=moved, intercept=np.where(held, target - mean @ moved, free), iteration=t + 1, record=line
             )
@@ -172,7 +168,7 @@ class FRS(Solver):
 @state_part("FRS.State")
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The weights ``w`` of the features and the intercept, a column each."""
+    """The weights ``w`` of the features and the intercepts, one column each."""
 
     kernel: Kernel
     seed: int
@@ -183,8 +179,8 @@ class _State:
     record: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: Problem, n_features: int) -> "_State":
-        """Where a run begins: at 0."""
+    def zero(cls, problem: Problem, n_features: int) -> "_State":
+        """The start of a run: 0."""
         w = np.zeros((n_features, problem.n_columns))
         return cls(problem.kernel, problem.seed, problem.n_dims, w, np.zeros(problem.n_columns))
 

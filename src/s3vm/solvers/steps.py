@@ -1,6 +1,6 @@
 """Step sizes ``gamma_t`` for stochastic gradients, t counted from 0.
 
-A step of 1 forgets everything learnt before, so no schedule goes beyond it.
+A step of 1 forgets everything learnt before, so no schedule exceeds it.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from s3vm._utils.registry import lookup
-from s3vm._utils.settings import number
+from s3vm._utils.settings import above, at_least, check_settings
 from s3vm._utils.typing import Array
 
 __all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
@@ -22,7 +22,7 @@ class Step(Protocol):
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         """``gamma_t`` of each column in a run of `n_iterations`.
 
-        `stiffness` says how steep each column's objective is: of steps about ``1 / stiffness`` it can take many.
+        `stiffness` says how steep each column's objective is: it allows many steps of about ``1 / stiffness``.
         """
         ...
 
@@ -34,8 +34,7 @@ class Constant:
     eta: float = 100.0
 
     def __post_init__(self) -> None:
-        if not number(self.eta) >= 1:
-            raise ValueError(f"Constant needs eta >= 1, so that the step is at most 1; got eta={self.eta!r}")
+        check_settings(self, eta=at_least(1))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         return np.full_like(stiffness, 1.0 / self.eta)
@@ -48,8 +47,7 @@ class Theorem:
     theta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not number(self.theta) > 0:
-            raise ValueError(f"Theorem needs theta > 0; got theta={self.theta!r}")
+        check_settings(self, theta=above(0))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         return np.full_like(stiffness, min(1.0, self.theta / n_iterations**0.75))
@@ -62,15 +60,14 @@ class Decaying:
     Parameters
     ----------
     t0 : float >= 0 or "auto", default "auto"
-        ``"auto"`` is a tenth of what the labelled rows cost together (all of it if their loss is curved): the gradient
-        grows with that cost, and the first steps shrink by as much.
+        ``"auto"`` is a tenth of the total cost of the labelled rows (all of it if their loss is curved): the gradient
+        grows with this cost, and the first steps shrink accordingly.
     """
 
     t0: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.t0 != "auto" and not number(self.t0) >= 0:
-            raise ValueError(f'Decaying needs t0 >= 0 or "auto"; got t0={self.t0!r}')
+        check_settings(self, t0=(at_least(0), "auto"))
 
     def sizes(self, t: int, n_iterations: int, stiffness: Array) -> Array:
         t0 = stiffness if isinstance(self.t0, str) else np.full_like(stiffness, self.t0)
@@ -82,5 +79,5 @@ STEPS: dict[str, type] = {"decaying": Decaying, "constant": Constant, "theorem":
 
 def step(spec: "str | Step") -> Step:
     """The schedule of that name with its defaults, or the configured one that was given."""
-    found: Step = lookup("step", spec, STEPS, Step)
-    return found
+    result: Step = lookup("step", spec, STEPS, Step)
+    return result

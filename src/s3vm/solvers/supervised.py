@@ -1,16 +1,15 @@
-"""The exact solution on the labelled rows alone: where a semi-supervised run starts, and what it is measured by."""
-
-import warnings
+"""The exact solution of the labelled rows alone: where a semi-supervised run starts, and what it has to beat."""
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import warn
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem, SupervisedSolution
 
-__all__ = ["check_labelled", "in_steps", "labelled_gram", "supervised", "supervised_start"]
+__all__ = ["check_labelled", "in_steps", "labelled_gram", "start_gram", "supervised", "supervised_start"]
 
 _MOST_STEPS = 3_000_000
 
@@ -23,19 +22,19 @@ def check_labelled(n_labelled: int) -> None:
     if n_bytes > _MOST_BYTES:
         raise ValueError(
             f"the exact supervised solution of {n_labelled} labelled rows needs a kernel matrix of "
-            f"{n_bytes / 2**30:.0f} GiB: use solver=TSG.as_printed() or FRS() with a number for unlabeled_weight, "
+            f"{n_bytes / 2**30:.0f} GiB: use solver=PrintedTSG() or FRS() with a number for unlabeled_weight, "
             "or label fewer rows"
         )
 
 
 def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
-    """The kernel matrix of the labelled rows, in float64; a ValueError if they are too many for one."""
+    """The kernel matrix of the labelled rows, in float64; a ValueError if it would be too large."""
     check_labelled(labelled.shape[0])
     return kernel.gram(labelled, labelled).astype(np.float64)
 
 
 class _QuietSVC(SVC):
-    """An SVC that says nothing when it stops before its end: filters for warnings are not for threads."""
+    """An SVC that does not warn when it stops early: warning filters are not safe in threads."""
 
     def _warn_from_fit_status(self) -> None:
         pass
@@ -45,30 +44,39 @@ def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]
     """The kernel SVM of every column: dual coefficients ``(n_l, K)`` and intercepts ``(K,)``.
 
     ``f_k(x) = sum_i dual[i, k] k(x_i, x) + intercept[k]`` minimises
-    ``||f||^2 / 2 + sum_i costs[i, k] max(0, 1 - targets[i, k] f(x_i))``. Rows of cost 0 are left out; a column that has
-    rows of one sign only is that sign. Equal columns are solved once. Where classes overlap and costs are high the
-    exact solution may be out of reach: after three million steps of two rows, a ConvergenceWarning says so.
+    ``||f||^2 / 2 + sum_i costs[i, k] max(0, 1 - targets[i, k] f(x_i))``. Rows of cost 0 are left out; a column with
+    rows of only one sign is that sign. Equal columns are solved once. Where classes overlap and costs are high, the
+    exact solution may be out of reach: after three million steps of the solver, a ConvergenceWarning says so.
     """
     dual, intercept, is_solved = in_steps(gram, targets, costs, _MOST_STEPS)
     if not is_solved:
-        warnings.warn(
-            f"the supervised SVM is not solved after {_MOST_STEPS:,} steps: lower C, or standardise the features",
+        warn(
+            f"the supervised SVM has not converged after {_MOST_STEPS:,} steps: lower C, or standardise the features",
             ConvergenceWarning,
-            stacklevel=2,
         )
     return dual, intercept
 
 
-def supervised_start(problem: Problem) -> SupervisedSolution:
-    """The supervised solution of every column of the problem, which is solved here unless the problem brings it."""
+def start_gram(problem: Problem) -> Array:
+    """The kernel matrix of the problem's labelled rows, computed here unless the problem brings it along."""
+    if problem.supervised is not None:
+        return problem.supervised.gram
+    return labelled_gram(problem.kernel, problem.labelled)
+
+
+def supervised_start(problem: Problem, gram: Array | None = None) -> SupervisedSolution:
+    """The supervised solution of every column, computed here unless the problem brings it along.
+
+    `gram` is the kernel matrix of the labelled rows, if it is known.
+    """
     if problem.supervised is not None:
         return problem.supervised
-    gram = labelled_gram(problem.kernel, problem.labelled)
+    gram = start_gram(problem) if gram is None else gram
     return SupervisedSolution(gram, *supervised(gram, problem.targets, problem.costs))
 
 
 def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Array, Array, bool]:
-    """What `supervised` gives after at most so many steps a column, and whether they were enough."""
+    """The result of `supervised` after at most `most` steps per column, and whether these were enough."""
     if not np.isfinite(gram).all():
         raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
     dual, intercept = np.zeros(targets.shape), np.zeros(targets.shape[1])

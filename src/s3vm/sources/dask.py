@@ -104,7 +104,7 @@ class _Holder:
         shares = [self._backend.put(rows[start:stop]) for start, stop in pairwise(bounds)]
         there = iterate.moved(self._backend.put)
         first, *others = self._threads.map(
-            self._gradient.pull, repeat(self._backend), self._features, shares, repeat(there)
+            self._gradient.gradient, repeat(self._backend), self._features, shares, repeat(there)
         )
         for other in others:
             first = first.plus(other)

@@ -1,1 +1,1 @@
-"""The loop that drives any solver, and what watches, stops and saves a run."""
+"""The loop that drives any solver, and what records, stops and saves a run."""

@@ -6,6 +6,7 @@ parts (`s3vm._utils.codec`). It also describes its run: a run with other rows or
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,20 +21,36 @@ from s3vm._utils.codec import decode, encode
 from s3vm._utils.container import ModelFormatError, short
 from s3vm._utils.errors import RowsError
 from s3vm._utils.registry import STATE_PARTS
-from s3vm._utils.settings import is_whole
+from s3vm._utils.settings import is_integer
 from s3vm._utils.typing import Array
+from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.kernels import KERNELS
 from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, Solver, State
 from s3vm.solvers.steps import STEPS
 
-__all__ = ["Checkpoint", "as_checkpoint_error", "check", "is_checkpoint", "read", "run_of", "seed_of", "write"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointNotWritten",
+    "CheckpointWriter",
+    "as_checkpoint_error",
+    "check",
+    "is_checkpoint",
+    "read",
+    "run_of",
+    "seed_of",
+    "write",
+]
 
 _SAMPLE = 500  # unlabelled rows by which two runs are compared
 _PARTS: dict[str, type] = STATE_PARTS | {
     kind.__name__: kind for kinds in (KERNELS, SOLVERS, STEPS) for kind in kinds.values()
 }
+
+
+class CheckpointNotWritten(UserWarning):
+    """A checkpoint could not be written, and the training continues without it."""
 
 
 class Checkpoint(NamedTuple):
@@ -110,7 +127,7 @@ def check(state: Any, problem: Problem, max_iter: int) -> None:
     """
     if not isinstance(state, State):
         raise TypeError(f"it has {short(state)} in place of a state")
-    if not is_whole(state.iteration) or state.iteration > max_iter:
+    if not is_integer(state.iteration) or state.iteration > max_iter:
         raise ValueError(f"it has done {short(state.iteration)} of {max_iter} iterations")
     if state.kernel != problem.kernel or state.seed != problem.seed:
         raise ValueError("its kernel or its seed differs")
@@ -137,6 +154,32 @@ def seed_of(path: Any) -> int | None:
     if type(seed) is not int:
         raise ModelFormatError(f"{path} is not a checkpoint, or is damaged: it has no seed")
     return seed
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a run to one file, `every` so many seconds."""
+
+    def __init__(self, path: Any, run: Mapping[str, str], every: float, resume: bool) -> None:
+        self._path, self._run, self._every, self._resume = path, run, every, resume
+        self._last = time.monotonic()
+        if os.path.exists(path) and not resume:
+            os.replace(path, f"{path}.old")  # resume=True may have been forgotten
+
+    def stored(self) -> Checkpoint | None:
+        """The checkpoint to resume from, if there is one."""
+        return read(self._path, self._run) if self._resume and os.path.exists(self._path) else None
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= self._every
+
+    def write(self, state: State, memory: dict[str, Any]) -> None:
+        """Writes a checkpoint, or warns that it cannot: a full disk should not cost the run."""
+        try:
+            write(self._path, self._run, Checkpoint(state, memory))
+        except OSError as problem:
+            text = f"no checkpoint was written after iteration {state.iteration}; the training continues: {problem}"
+            warn(text, CheckpointNotWritten)
+        self._last = time.monotonic()
 
 
 def _short(value: Any) -> str:

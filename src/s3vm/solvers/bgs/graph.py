@@ -15,7 +15,7 @@ _CHUNK = 64
 
 
 class NeighbourGraph:
-    """Two rows are joined if one is among the nearest of the other; edges are drawn in proportion to their kernel.
+    """Two rows are joined if one is a nearest neighbour of the other; edges are drawn in proportion to their kernel.
 
     The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative.
 
@@ -33,15 +33,15 @@ class NeighbourGraph:
     def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
         n = rows.shape[0]
         search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
-        with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs says nothing to
+        with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs does not limit
             nearest = search.kneighbors(return_distance=False)
         this = np.repeat(np.arange(n), nearest.shape[1])
         other = nearest.ravel()
-        # An edge is one number, so that one found from both ends counts once.
+        # An edge is one number, so that it counts once if found from both ends.
         number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
         self.edges = np.column_stack(np.divmod(number, n))
         size = np.sqrt(diagonal)[self.edges].prod(axis=1)
-        # A row of size 0 has the same output whatever happens, so its edges may count as much as any.
+        # A row of size 0 always has the same output, so its edges may have any weight.
         weights = np.where(size > 0, kernel_of_pairs(kernel, rows, *self.edges.T), 1.0) / np.where(size > 0, size, 1.0)
         self.weights = np.maximum(weights, 0) if weights.max() > 0 else np.ones_like(weights)
         self._sums = np.cumsum(self.weights)

@@ -1,4 +1,4 @@
-"""The rows of a run that goes on from an earlier one, and what can be taken over from there."""
+"""The rows of a run that resumes from an earlier one, and what is known of them from there."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -13,20 +13,20 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
-from s3vm.solvers.supervised import supervised
+from s3vm.solvers.supervised import supervised_start
 
 __all__ = ["Carryover", "KernelCache"]
 
 _PANEL = 256  # rows of the kernel matrix that are computed together
-_ROOM = 1.2  # times as many rows as there are fit in when there is no more room
-_WASTE = 1.25  # times as many rows as needed may be in, until those that are gone are taken out
+_ROOM = 1.2  # factor by which the room grows when it is full
+_WASTE = 1.25  # factor by which there may be more rows than needed before removed ones are dropped
 
 
 class _Matrix:
     """The kernel matrix of all rows so far, in float64, as ``values[:n, :n]``.
 
-    A row is known by its number. Nothing that is there ever changes, so that whoever knows some of the rows can go on
-    with these while others add theirs.
+    Rows are identified by their numbers. Entries never change, so several users can share the matrix while each adds
+    rows.
     """
 
     def __init__(self, kernel: Kernel, rows: Rows, values: Array | None = None) -> None:
@@ -60,11 +60,11 @@ class _Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Carryover:
-    """What a run leaves to the next one to make it faster. Copies and files do without it, since it can be found again.
+    """What a run leaves to the next one to make it faster. Copies and files omit it, since it can be recomputed.
 
     The kernel matrix, and the numbers `at` of the run's rows in it; by number, the sum of the kernel over the
-    unlabelled rows, and what the supervised solutions give without intercept; these solutions, and the labels and costs
-    they are of.
+    unlabelled rows, and the scores of the supervised solutions without intercept; these solutions, and their labels and
+    costs.
     """
 
     matrix: Any = None
@@ -80,7 +80,7 @@ class Carryover:
         return Carryover, ()
 
     def compact(self) -> "Carryover":
-        """The same without rows that are gone, if there are many."""
+        """The same without removed rows, if there are many."""
         if self.matrix is None or self.matrix.n <= _WASTE * len(self.at):
             return self
         at, total, scores = np.arange(len(self.at)), self.total[self.at], self.scores[self.at]
@@ -88,45 +88,45 @@ class Carryover:
 
 
 class KernelCache:
-    """The n rows of a problem, then those of an earlier run that are gone.
+    """The n rows of a problem, then those of an earlier run that have been removed.
 
     Parameters
     ----------
     problem : Problem
-    before : (Rows, int, Kept) or None
-        The rows of the earlier run, how many of them are labelled, and what it kept.
+    before : (Rows, int, Carryover) or None
+        The rows of the earlier run, the number of labelled ones, and its carryover.
 
     Attributes
     ----------
     centres : Rows of shape (n, d)
     n, n_labelled, n_labelled_before : int
     known : array
-        Where each row was in the earlier run, or -1 for one that was not there.
+        The position of each row in the earlier run, or -1 for a new row.
     is_same : bool
         Whether the rows are those of the earlier run, in the same order.
     at : array
         The number of each row in the kernel matrix.
     gram : array
-        The kernel matrix by number, perhaps with room for more.
-    kept : Kept
+        The kernel matrix by number, possibly with room for more.
+    carryover : Carryover
         What this run leaves to the next one.
     """
 
     def __init__(self, problem: Problem, before: tuple[Rows, int, Carryover] | None) -> None:
         rows = self.centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
         self.n, self.n_labelled = int(rows.shape[0]), problem.n_labelled
-        old, self.n_labelled_before, kept = before or (rows[:0], 0, Carryover())
+        old, self.n_labelled_before, earlier = before or (rows[:0], 0, Carryover())
         labelled = _find(rows[: self.n_labelled], old[: self.n_labelled_before])
         unlabelled = _find(rows[self.n_labelled :], old[self.n_labelled_before :])
         known = np.append(labelled, np.where(unlabelled < 0, -1, unlabelled + self.n_labelled_before))
         gone = np.setdiff1d(np.arange(old.shape[0]), known)
         self.known = np.append(known, gone)
         self.is_same = np.array_equal(self.known, np.arange(self.n))
-        self.kept = self._keep(problem, stack([rows, old[gone]]) if len(gone) else rows, kept.compact())
-        self.gram = self.kept.matrix.values
+        self.carryover = self._carry_over(problem, stack([rows, old[gone]]) if len(gone) else rows, earlier.compact())
+        self.gram = self.carryover.matrix.values
 
-    def _keep(self, problem: Problem, rows: Rows, before: Carryover) -> Carryover:
-        """What is known of rows that were there is brought up to date; new rows have the last numbers."""
+    def _carry_over(self, problem: Problem, rows: Rows, before: Carryover) -> Carryover:
+        """Updates what is known of the earlier rows; new rows have the last numbers."""
         n, n_l, known = self.n, self.n_labelled, self.known
         is_new = (known < 0) | (before.matrix is None)
         matrix = before.matrix or _Matrix(problem.kernel, rows[:0].astype(np.float64))
@@ -140,10 +140,10 @@ class KernelCache:
         total, is_unlabelled = np.zeros(end), np.zeros(end)
         is_unlabelled[self.at[n_l:n]] = 1
         if start > 0:
-            came = self.at[n_l:n][is_new[n_l:n]]
-            left = self.at[n:][known[n:] >= self.n_labelled_before]
+            added = self.at[n_l:n][is_new[n_l:n]]
+            removed = self.at[n:][known[n:] >= self.n_labelled_before]
             total[: len(before.total)] = before.total
-            total[:start] += values[came, :start].sum(axis=0) - values[left, :start].sum(axis=0)
+            total[:start] += values[added, :start].sum(axis=0) - values[removed, :start].sum(axis=0)
         total[start:] = values[start:end, :end] @ is_unlabelled
 
         same_labelled = before.dual is not None and np.array_equal(known[:n_l], np.arange(self.n_labelled_before))
@@ -155,25 +155,25 @@ class KernelCache:
             scores[start:] = values[start:end, of_labelled] @ dual
         else:
             gram = values[np.ix_(of_labelled, of_labelled)]
-            dual, intercept = supervised(gram, problem.targets, problem.costs)
+            _, dual, intercept = supervised_start(problem, gram)
             scores = values[of_labelled, :end].T @ dual
         return Carryover(matrix, self.at[:n], total, scores, dual, intercept, problem.targets, problem.costs)
 
 
 def _find(rows: Rows, among: Rows) -> Array:
-    """Where `among` others each row is, by what is in it; -1 for a row that is not there, or not as often."""
+    """The position of each row `among` others with the same content; -1 for a row not there, or not as often."""
     most = min(rows.shape[0], among.shape[0])
     differs = rows[:most] != among[:most]
-    still = np.flatnonzero(np.diff(differs.indptr) == 0 if sparse.issparse(differs) else ~differs.any(axis=1))
+    unmoved = np.flatnonzero(np.diff(differs.indptr) == 0 if sparse.issparse(differs) else ~differs.any(axis=1))
     result = np.full(rows.shape[0], -1)
-    result[still] = still
+    result[unmoved] = unmoved
     places = defaultdict(list)
-    others = np.setdiff1d(np.arange(among.shape[0]), still)
+    others = np.setdiff1d(np.arange(among.shape[0]), unmoved)
     for place, content in zip(others, _contents(among[others]), strict=True):
         places[content].append(place)
     moved = np.flatnonzero(result < 0)
-    found = [places[content] for content in _contents(rows[moved])]
-    result[moved] = [there.pop(0) if there else -1 for there in found]
+    candidates = [places[content] for content in _contents(rows[moved])]
+    result[moved] = [positions.pop(0) if positions else -1 for positions in candidates]
     return result
 
 

@@ -1,6 +1,6 @@
 """The spaces that Newton's method works in: functions with coefficients, an inner product and values at all rows.
 
-Means over the unlabelled rows are taken off all values, so that an intercept can hold any mean output there.
+The mean over the unlabelled rows is subtracted from all values, so that an intercept can hold any mean output there.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 CHUNK = 1024  # rows at a time, where a copy of all would be large
-SAMPLE = 500  # unlabelled rows that stand for all of them in the preconditioner
-_NEGLIGIBLE = 0.1  # curvature that the preconditioner may leave out, beside the 1 of the norm
+SAMPLE = 500  # unlabelled rows that represent all of them in the preconditioner
+_NEGLIGIBLE = 0.1  # curvature that the preconditioner may omit; that of the norm is 1
 _ROUNDING = 1e-15
-_RANK = 1e-10  # eigenvalues of a kernel matrix below this share of the largest are noise
+_RANK = 1e-10  # eigenvalues of a kernel matrix below this fraction of the largest are noise
 
 
 @state_part("Newton.Function")
@@ -182,10 +182,10 @@ def kernel_matrix(kernel: Kernel, rows: Rows, centres: Rows, times: Array | None
 def _root(gram: Array) -> Array:
     """R with ``R R' = K^-1`` where K is not 0."""
     values, vectors = np.linalg.eigh(gram)
-    kept = values > _RANK * max(float(values[-1]), 1e-300)
-    if not kept.any():
+    significant = values > _RANK * max(float(values[-1]), 1e-300)
+    if not significant.any():
         return np.zeros((len(gram), 1))
-    return vectors[:, kept] / np.sqrt(values[kept])
+    return vectors[:, significant] / np.sqrt(values[significant])
 
 
 def labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:

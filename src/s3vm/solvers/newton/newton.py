@@ -1,4 +1,4 @@
-"""NTS3VM: Newton steps in the primal, the unlabelled cost raised from round to round (Chapelle 2007)."""
+"""NTS3VM: Newton steps in the primal, with an unlabelled cost that grows from round to round (Chapelle 2007)."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import check_whole, number
+from s3vm._utils.settings import above, check_settings, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
@@ -33,11 +33,11 @@ from s3vm.solvers.newton.function_spaces import (
 __all__ = ["Newton"]
 
 _SUPERVISED_STEPS = 100  # at most, for the start; five are usual
-_STEPS = 8  # in a round but the last
-_ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its least objective
+_STEPS = 8  # per round except the last
+_ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its minimum
 _CONJUGATE = 50  # directions in one Newton step
-_FORCING = 0.3  # conjugate gradients go on until this share of the gradient is left, or less
-_FAIR, _SHORTEST = 1e-4, 1e-10  # of a step: share of the promised fall, and length
+_FORCING = 0.3  # conjugate gradients reduce the gradient to this fraction, or less
+_MIN_DECREASE, _MIN_STEP = 1e-4, 1e-10  # of a step: fraction of the predicted decrease, and length
 _NOISE = 1e-14
 
 
@@ -49,11 +49,11 @@ class Newton(Solver):
 
         ``R(f) = ||f||^2 / 2 + sum_i C_i max(0, 1 - y_i f(x_i))^2 / 2 + C* mean_u exp(-s f(x)^2)``,
 
-    over the functions whose mean output over the unlabelled rows is a given one. It starts at the supervised solution
-    with a small ``C*``, which every round multiplies by `growth` and minimises anew: the objective is not convex, and
-    this leads to better minima than the full ``C*`` at once. A step solves Newton's equations by conjugate gradients,
-    preconditioned by the Hessian without its negative curvature, which is factorised; where the Hessian itself turns
-    out to be negative, the step is what has been found until then. It is halved until the objective falls.
+    over the functions with a given mean output over the unlabelled rows. It starts at the supervised solution with a
+    small ``C*``, which each round multiplies by `growth` before minimising again: the objective is not convex, and this
+    leads to better minima than the full ``C*`` at once. A step solves Newton's equations by conjugate gradients,
+    preconditioned by the factorised Hessian without its negative curvature; where negative curvature is met, they stop
+    with the step so far. The step is halved until the objective falls.
 
     The gradient in the history is that of the objective of the round in the norm of f (the kernel's Hilbert space), the
     largest of the wanted columns.
@@ -61,21 +61,21 @@ class Newton(Solver):
     Parameters
     ----------
     max_iter : int, default 300
-        The most iterations: Newton steps, and the beginning of each round.
+        The maximum number of iterations: Newton steps, and the start of each round.
     tol : float > 0, default 1e-5
-        The norm of the gradient at which it ends; less for a column whose labelled rows cost less than 1 together.
+        The norm of the gradient at which it ends; less for a column with a total cost of labelled rows below 1.
     rounds : int, default 10
-        How many unlabelled costs there are, one after the other, the last of which is ``C*``.
+        The number of rounds; the last one has the full ``C*``.
     growth : float > 1, default 2.0
-        By what it is multiplied each time.
+        The factor between the unlabelled costs of two rounds.
     balance : "supervised" or "prior", default "supervised"
         The mean output over the unlabelled rows: that of the supervised solution (shifted first to the class shares, if
         these are known or there are few labels), or ``2 prior - 1``.
     n_landmarks : int or None, default None
-        How many unlabelled rows, drawn at random, f is an expansion on, beside the labelled ones; None is all. Time
-        and memory then grow with ``n`` instead of its square.
+        The number of unlabelled rows, drawn at random, in the expansion, in addition to the labelled ones; None takes
+        all. With a number, time and memory grow with ``n`` instead of its square.
     max_factor : int, default 1600
-        The most rows whose curvature is factorised exactly; with more, a sample stands for them.
+        The maximum number of rows whose curvature is factorised exactly; more are represented by a sample.
     """
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
@@ -89,13 +89,8 @@ class Newton(Solver):
     max_factor: int = 1600
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_iter", "rounds", "max_factor", *["n_landmarks"] * (self.n_landmarks is not None))
-        if not 0 < number(self.tol) < np.inf:
-            raise ValueError(f"Newton needs a finite tol > 0; got tol={self.tol!r}")
-        if not 1 < number(self.growth) < np.inf:
-            raise ValueError(f"Newton needs a finite growth > 1; got growth={self.growth!r}")
-        if self.balance not in ("supervised", "prior"):
-            raise ValueError(f'Newton needs balance "supervised" or "prior"; got balance={self.balance!r}')
+        check_settings(self, max_iter=integer(), tol=above(0), rounds=integer(), growth=above(1))
+        check_settings(self, balance=("supervised", "prior"), n_landmarks=(integer(), None), max_factor=integer())
 
     def iterations(self, problem: Problem) -> int:
         return self.max_iter
@@ -125,18 +120,18 @@ class Newton(Solver):
         before = same_rows(state, work.centres)
         done = before.iteration if before is not None else 0
         states = in_step(problem, work.centres, work.column, before, backend.n_threads)
-        for _, one in zip(range(done, self.max_iter), states, strict=False):
-            gradient = max(column.memory.gradient for column in one.columns[: problem.n_models])
-            yield replace(one, record={**one.record, "gradient": gradient})
+        for _, now in zip(range(done, self.max_iter), states, strict=False):
+            gradient = max(column.resume_state.gradient for column in now.columns[: problem.n_models])
+            yield replace(now, record={**now.record, "gradient": gradient})
 
     def spanned(self, problem: Problem) -> int:
-        """How many rows f is an expansion on."""
+        """The number of rows in the expansion."""
         return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
 
 
-@state_part("Newton.Memory")
-class _Memory(NamedTuple):
-    """What a column goes on from; `gradient` is the norm of the gradient, `step` counts those of the round."""
+@state_part("Newton.ResumeState")
+class _ResumeState(NamedTuple):
+    """What a column resumes from; `gradient` is the norm of the gradient, `step` counts the steps of the round."""
 
     gradient: float
     function: Function
@@ -145,7 +140,7 @@ class _Memory(NamedTuple):
 
 
 class _Work:
-    """What the columns of a run share: the kernel values, and the space that balanced columns live in."""
+    """What the columns of a run share: kernel values, and the function space of columns with unlabelled rows."""
 
     def __init__(self, solver: Newton, problem: Problem) -> None:
         self._solver, self._problem, self._n_labelled = solver, problem, problem.n_labelled
@@ -188,7 +183,9 @@ class _Work:
             scores = self._to_labelled @ fit.dual + fit.intercept
             norm = float(fit.dual @ (scores[:n_l] - fit.intercept))
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
-            yield Column(weights, fit.intercept, scores, objective, _Memory(fit.gradient, Function(fit.dual, scores)))
+            yield Column(
+                weights, fit.intercept, scores, objective, _ResumeState(fit.gradient, Function(fit.dual, scores))
+            )
 
     def _supervised_start(self) -> tuple[Array, Array]:
         """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
@@ -211,7 +208,7 @@ class _Work:
             on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
             f, turn, step = space.function(space.adjoint(on_rows)), 0, 0
         else:
-            _, f, turn, step = before.memory
+            _, f, turn, step = before.resume_state
         while True:
             risk = _Risk(problem, k, space, target, self._solver.growth ** (turn - last))
             gradient, curvature = risk.derivatives(f)
@@ -220,7 +217,7 @@ class _Work:
                 weights, constant = space.expansion(f.coefficients)
                 scores = f.values + target
                 objective = problem.objective(k, space.inner(f, f), scores[:n_l], scores[n_l:])
-                yield Column(weights, target + constant, scores, objective, _Memory(size, f, turn, step))
+                yield Column(weights, target + constant, scores, objective, _ResumeState(size, f, turn, step))
             before = None
             moved = None
             if turn == last or step < _STEPS:
@@ -235,7 +232,7 @@ class _Work:
 
 
 class _Risk:
-    """Eq. 1 of one column with a share of its unlabelled cost, as a function of f without the intercept `target`."""
+    """Eq. 1 of one column with a fraction of its unlabelled cost, for f without the intercept `target`."""
 
     def __init__(self, problem: Problem, k: int, space: Space, target: float, share: float) -> None:
         self._problem, self._space, self._target = problem, space, target
@@ -263,14 +260,14 @@ class _Risk:
         return self._space.function(f.coefficients + self._space.adjoint(slope)), curvature
 
     def step(self, f: Function, gradient: Function, curvature: Array) -> Function | None:
-        """f after a Newton step, or None if there is no way down."""
+        """f after a Newton step, or None if no step lowers the objective."""
         by = _direction(self._space, gradient, curvature)
         t = _backtrack(lambda t: self.value(f.plus(t, by)), self._space.inner(gradient, by))
         return f.plus(t, by) if t > 0 else None
 
 
 def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
-    """The Newton step, by conjugate gradients that stop where the curvature is negative; it leads downhill."""
+    """The Newton step, a descent direction, by conjugate gradients that stop at negative curvature."""
     precondition = space.preconditioner(np.maximum(curvature, 0))
     size = np.sqrt(space.inner(gradient, gradient))
     enough = min(_FORCING, np.sqrt(size)) * size
@@ -293,17 +290,17 @@ def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
 
 
 def _backtrack(value: Callable[[float], float], slope: float) -> float:
-    """The first of 1, 1/2, 1/4, ... where `value` falls by a fair share of what its slope at 0 promises; 0 if none."""
+    """The first of 1, 1/2, 1/4, ... where `value` falls by a fraction of what its slope at 0 predicts; 0 if none."""
     start, t = value(0.0), 1.0
-    while slope < 0 and t > _SHORTEST:
-        if value(t) <= start + _FAIR * t * slope + _NOISE * abs(start):
+    while slope < 0 and t > _MIN_STEP:
+        if value(t) <= start + _MIN_DECREASE * t * slope + _NOISE * abs(start):
             return t
         t /= 2
     return 0.0
 
 
 class _Fit(NamedTuple):
-    """A supervised solution on its way, and the norm of the gradient there."""
+    """An iterate of the supervised solution, and the norm of its gradient."""
 
     gradient: float
     dual: Array
@@ -318,7 +315,7 @@ class _Labelled:
         self._loss = problem.labelled_loss
 
     def fits(self, dual: Array, intercept: float, tolerance: float) -> Iterator[_Fit]:
-        """The start, and what every Newton step makes of it."""
+        """The start, and the fit after each Newton step."""
         while True:
             values = self._gram @ dual
             r = values + intercept
@@ -341,7 +338,7 @@ class _Labelled:
             dual, intercept = dual + t * step, float(intercept + t * shift)
 
     def _value(self, at: Array, r: Array, by: Array, change: Array, intercept: float, shift: float, t: float) -> float:
-        """The objective a share `t` of a step on: `r` are the scores, and `change` is what the whole step adds."""
+        """The objective after a fraction `t` of a step: `r` are the scores, `change` is what the whole step adds."""
         r = r + t * change
         norm = (at + t * by) @ (r - intercept - t * shift)
         return float(norm / 2 + self._costs @ self._loss.value(r, self._y))

@@ -1,5 +1,7 @@
-"""Algorithm 1 of the paper, restructured so that no work is done twice: labelled rows, unlabelled rows and a block of
-random features drawn in every iteration."""
+"""Algorithm 1 of the paper: every iteration draws labelled rows, unlabelled rows and a block of random features.
+
+It is restructured so that no score is computed twice.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,79 +20,97 @@ from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.base import record
+from s3vm.solvers.base import State, record
 from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import annealed_share, labelled_slope, on_device, stiffness, unlabelled_slope
+from s3vm.solvers.stochastic import (
+    annealed_share,
+    balanced_columns,
+    labelled_slope,
+    on_device,
+    stiffness,
+    unlabelled_slope,
+)
 from s3vm.sources import ExhaustedError
 
 if TYPE_CHECKING:
-    from s3vm.solvers.tsg.tsg import TSG
+    from s3vm.solvers.tsg.printed import PrintedTSG
 
 __all__ = ["algorithm1"]
 
 _SMALLEST_SCALE = 1e-8
 
 
-def algorithm1(solver: "TSG", problem: Problem, backend: Backend, state: "_State | None" = None) -> Iterator["_State"]:
+def algorithm1(
+    solver: "PrintedTSG", problem: Problem, backend: Backend, state: State | None = None
+) -> Iterator["_State"]:
     """The states of a run of `solver`."""
     n_iterations = solver.iterations(problem)
     m = state.coefficients.shape[1] if isinstance(state, _State) else solver.block_size(problem)
     features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
     steps, stiff = step(solver.step), stiffness(problem)
-    balanced = solver.balanced(problem)
+    balanced = balanced_columns(problem, solver.balance)
     target = np.where(balanced, 2 * problem.prior - 1, 0.0)
-    if state is None:
-        coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
-        none = np.zeros_like(target)
-        state = _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, none + 1, none)
-    elif not isinstance(state, _State):
-        raise ValueError("a state of another algorithm cannot be gone on from: set warm_start=False to start afresh")
-    elif state.coefficients.shape[2] != problem.n_columns:
-        raise ValueError(
-            f"cannot go on with {problem.n_columns} columns from a state that has {state.coefficients.shape[2]}"
-        )
-    state = state.continued(solver, n_iterations, problem.n_columns, backend)
-    here, holds, held = on_device(problem, backend), backend.put(balanced), backend.put(target)
-    layout = _Layout(solver, problem, backend)
+    now = _first_state(problem, backend, features, target) if state is None else _checked(state, problem)
+    now = now.resumed(solver, n_iterations, problem.n_columns, backend)
+    layout = _Layout(solver, problem, backend, balanced)
 
-    def _pool(t: int) -> _Pool:
+    def pool_of(t: int) -> _Pool:
         start = t - t % solver.look_ahead
         return _Pool(layout, problem, backend, range(start, min(start + solver.look_ahead, n_iterations)))
 
-    scan = backend.scan(_Move(here, layout, holds, held, solver.intercept))
+    arrays = on_device(problem, backend), layout, backend.put(balanced), backend.put(target)
+    scan = backend.scan(_Iteration(*arrays, solver.intercept))
     upcoming: _Pool | None = None
-    while state.iteration < n_iterations:
-        pool = upcoming or _pool(state.iteration)
-        first = solver.block_of(state.iteration)
+    while now.iteration < n_iterations:
+        pool = upcoming or pool_of(now.iteration)
+        first = solver.block_of(now.iteration)
         stop = pool.iterations.stop
-        if solver.max_blocks is not None:  # blocks that are visited again begin a round of their own
-            stop = min(stop, state.iteration + solver.max_blocks - first)
-        now = range(state.iteration, stop)
-        rows = pool.rows_from(now.start)
-        state = state.scored(rows, features, backend)
-        sizes = [steps.sizes(t, n_iterations, stiff) for t in now]
-        shares = [annealed_share(solver.ramp, t, n_iterations) for t in now]
-        drawn = _Drawn(
+        if solver.max_blocks is not None:  # blocks that are visited again start a new round
+            stop = min(stop, now.iteration + solver.max_blocks - first)
+        ahead = range(now.iteration, stop)
+        rows = pool.rows_from(ahead.start)
+        now = now.scored(rows, features, backend)
+        sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
+        shares = [annealed_share(solver.ramp, t, n_iterations) for t in ahead]
+        drawn = _Inputs(
             rows,
             features.ready(rows),
-            features.window(first, len(now)),
+            features.window(first, len(ahead)),
             backend.put(np.array(sizes)),
             backend.put(np.array(shares)),
-            pool.labelled_from(now.start),
+            pool.labelled_from(ahead.start),
         )
-        moves = scan(_Moved(state.scores, state.intercept, state.norm), drawn, len(now))
-        upcoming = pool if now.stop < pool.iterations.stop else None
-        if is_tensor(rows) and upcoming is None and now.stop < n_iterations:
-            with suppress(ExhaustedError):  # of which the next round hears
-                upcoming = _pool(now.stop)  # while the device is busy with this one
-        for block, gamma, moved in zip(count(first), sizes, moves, strict=False):
-            state = state.after(block, moved, gamma, layout.labelled_of(moved.scores), backend)
-            yield state
+        results = scan(_Result(now.scores, now.intercept, now.norm), drawn, len(ahead))
+        upcoming = pool if stop < pool.iterations.stop else None
+        if is_tensor(rows) and upcoming is None and stop < n_iterations:
+            with suppress(ExhaustedError):  # the next round will raise it
+                upcoming = pool_of(stop)  # while the device is busy with this one
+        for block, gamma, result in zip(count(first), sizes, results, strict=False):
+            now = now.after(block, result, gamma, layout.labelled_of(result.scores), backend)
+            yield now
 
 
-class _Drawn(NamedTuple):
-    """What some iterations need: rows, also as the features take them, blocks, step sizes, shares of C*, and which
-    labelled rows."""
+def _first_state(problem: Problem, backend: Backend, features: Features, target: Array) -> "_State":
+    """The zero function, its intercept at the mean to hold."""
+    coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
+    zeros = np.zeros_like(target)
+    return _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, zeros + 1, zeros)
+
+
+def _checked(state: State, problem: Problem) -> "_State":
+    """The state to resume from, which must come from this algorithm and have as many columns."""
+    if not isinstance(state, _State):
+        raise ValueError("cannot resume from another algorithm's state: set warm_start=False to start again")
+    if state.coefficients.shape[2] != problem.n_columns:
+        raise ValueError(
+            f"cannot resume with {problem.n_columns} columns from a state of {state.coefficients.shape[2]}"
+        )
+    return state
+
+
+class _Inputs(NamedTuple):
+    """What some iterations need: rows, the same as the features take them, blocks, step sizes, fractions of C*, and the
+    numbers of the labelled rows."""
 
     rows: Rows
     ready: Any
@@ -100,8 +120,8 @@ class _Drawn(NamedTuple):
     labelled: Array
 
 
-class _Moved(NamedTuple):
-    """Where an iteration ends: scores without intercept of the rows that later ones need, and what it has learnt."""
+class _Result(NamedTuple):
+    """The result of an iteration: what it has learnt, and the scores without intercept of the rows of later ones."""
 
     scores: Array
     intercept: Array
@@ -111,8 +131,8 @@ class _Moved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Move:
-    """One iteration, the i-th of those that `drawn` is for: a function of arrays alone, which a device can record."""
+class _Iteration:
+    """One iteration, the i-th of those that `drawn` is for: a function of arrays only, which a device can record."""
 
     problem: Problem
     layout: "_Layout"
@@ -120,7 +140,7 @@ class _Move:
     target: Array
     has_intercept: bool
 
-    def __call__(self, i: int, before: _Moved, drawn: _Drawn) -> _Moved:
+    def __call__(self, i: int, before: _Result, drawn: _Inputs) -> _Result:
         size = self.layout.step_size
         gamma, rows, later = drawn.gammas[i], drawn.rows[i * size :], drawn.ready[(i + 1) * size :]
         at, gradient, line = self._gradient(before, drawn.labelled[i], drawn.shares[i])
@@ -133,10 +153,10 @@ class _Move:
         if self.layout.n_reference:
             answer = self.target - scores[-self.layout.n_reference :].mean(axis=0)
             intercept = namespace(intercept).where(self.holds, answer, intercept)
-        return _Moved(scores, intercept, norm, alpha, line)
+        return _Result(scores, intercept, norm, alpha, line)
 
-    def _gradient(self, before: _Moved, chosen: Array, share: Array) -> tuple[Array, Array, dict[str, Any]]:
-        """The derivative of R with respect to f at some of the scored rows: where, how much, and what to record."""
+    def _gradient(self, before: _Result, chosen: Array, share: Array) -> tuple[Array, Array, dict[str, Any]]:
+        """The derivative of R with respect to f at some scored rows: their places, the slopes, and a history line."""
         problem, n_reference = self.problem, self.layout.n_reference
         places = self.layout.places(chosen, len(before.scores))
         r_l, r_u = before.scores[places[0]] + before.intercept, None
@@ -155,11 +175,11 @@ class _Move:
 
 
 class _Pool:
-    """The rows whose scores are kept up to date over some iterations: their batches, then the rows that always stay.
+    """The rows whose scores are kept up to date over some iterations: their batches, then the rows that stay.
 
-    A batch does not depend on the model. All batches of the pool are therefore drawn, and swept over the old features,
-    at once; each new block is added to the scores of later batches as it is born. Labelled rows stay, unless they are
-    so many that drawing them is cheaper, and so does the reference sample, which comes last.
+    A batch does not depend on the model. All batches of the pool are therefore drawn, and scored by the old features,
+    at once; each new block is added to the scores of later batches. Labelled rows stay, unless they are so many that
+    drawing them is cheaper, and so does the reference sample, which comes last.
     """
 
     def __init__(self, layout: "_Layout", problem: Problem, backend: Backend, iterations: range) -> None:
@@ -185,25 +205,25 @@ class _Pool:
         return self._rows[(t - self.iterations.start) * self._layout.step_size :]
 
     def labelled_from(self, t: int) -> Array:
-        """Which labelled rows iteration t and later ones of the pool look at, a line each."""
+        """The numbers of the labelled rows of iteration t and later ones of the pool, one line each."""
         return self._labelled[t - self.iterations.start :]
 
 
 class _Layout:
-    """Where in the scores of a pool which rows are: those of an iteration first, its unlabelled ones last of them."""
+    """Where rows are in the scores of a pool: those of an iteration come first, its unlabelled ones at their end."""
 
-    def __init__(self, solver: "TSG", problem: Problem, backend: Backend) -> None:
+    def __init__(self, solver: "PrintedTSG", problem: Problem, backend: Backend, balanced: Array) -> None:
         self.batch_size, self._n_labelled = solver.batch_size, problem.n_labelled
         self._draws_labelled = solver.draw_labelled or self._n_labelled > self.batch_size
         self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
         self.draws_unlabelled = problem.uses_unlabelled
         self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size
         self.reference, self.n_reference = None, 0
-        if solver.balanced(problem).any() and problem.unlabelled is not None:
+        if balanced.any() and problem.unlabelled is not None:
             self.reference = backend.put(problem.unlabelled.sample(problem.seed, solver.n_reference))
             self.n_reference = self.reference.shape[0]
         n_scores = solver.look_ahead * self.step_size + self._n_labelled + self.n_reference
-        self._everywhere = backend.put(np.arange(n_scores))
+        self._all_places = backend.put(np.arange(n_scores))
 
     def labelled(self, problem: Problem, iterations: range) -> Array:
         """The labelled rows of each iteration: drawn, or all of them."""
@@ -212,15 +232,15 @@ class _Layout:
         return philox.indices(problem.seed, Purpose.LABELLED, iterations, self.batch_size, self._n_labelled)
 
     def places(self, chosen: Array, n: int) -> list[Array]:
-        """Where among n scores the chosen labelled rows are, the unlabelled batch, and the reference sample."""
-        everywhere = self._everywhere[:n]
+        """The places among n scores of the chosen labelled rows, the unlabelled batch, and the reference sample."""
+        all_places = self._all_places[:n]
         places = [
-            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else everywhere[: self.batch_size]
+            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else all_places[: self.batch_size]
         ]
         if self.draws_unlabelled:
-            places.append(everywhere[self.step_size - self.batch_size : self.step_size])
+            places.append(all_places[self.step_size - self.batch_size : self.step_size])
         if self.n_reference:
-            places.append(everywhere[-self.n_reference :])
+            places.append(all_places[-self.n_reference :])
         return places
 
     def labelled_of(self, scores: Array) -> Array | None:
@@ -229,16 +249,15 @@ class _Layout:
         return scores[end - self._n_labelled : end] if self.keeps_labelled else None
 
 
-@state_part("Algorithm1.State")
+@state_part("PrintedTSG.State")
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What TSG knows after an iteration.
+    """What Algorithm 1 knows after an iteration.
 
-    The coefficients are ``scale * coefficients[:born]``: the shrinking of all older ones each iteration is one
-    product a column, and the array is only ever written beyond `born`, where no earlier state looks, or copied where a
-    block is visited again. `scores` are
-    those of the rows that the solver `made_by` looks at next, without intercept; `labelled` are those of all labelled
-    rows, where they are kept.
+    The coefficients are ``scale * coefficients[:born]``: shrinking all older ones takes one product per column. The
+    array is written only beyond `born`, which no earlier state reads, or copied if a block is visited again. `scores`
+    are those of the rows that `made_by`, the solver and its number of iterations, needs next, without intercept;
+    `labelled` are those of all labelled rows, if they are kept.
     """
 
     kernel: Kernel
@@ -251,35 +270,36 @@ class _State:
     iteration: int = 0
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
     labelled: Array | None = None
-    made_by: "tuple[TSG, int] | None" = None
+    made_by: "tuple[PrintedTSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def born(self) -> int:
-        """How many blocks of features there are."""
+        """The number of blocks of features so far."""
         return min(self.iteration, len(self.coefficients))
 
-    def after(self, block: int, moved: _Moved, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
+    def after(self, block: int, result: _Result, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
+        """The state after an iteration on that block."""
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
             coefficients = coefficients * cast(backend.put(scale), coefficients.dtype)
             scale = np.ones_like(scale)
-        alpha = cast(moved.alpha / backend.put(scale), coefficients.dtype)
+        alpha = cast(result.alpha / backend.put(scale), coefficients.dtype)
         if block < self.born:
-            coefficients = coefficients + 0  # which an earlier state looks at
+            coefficients = coefficients + 0  # a copy, since earlier states read it
             coefficients[block] += alpha
         else:
             coefficients[block] = alpha
         return replace(
             self,
             coefficients=coefficients,
-            intercept=moved.intercept,
+            intercept=result.intercept,
             scale=scale,
-            norm=moved.norm,
+            norm=result.norm,
             iteration=self.iteration + 1,
-            scores=moved.scores,
+            scores=result.scores,
             labelled=labelled,
-            record={"step": float(gamma[0])} | (moved.line or {}),
+            record={"step": float(gamma[0])} | (result.line or {}),
         )
 
     def model(self) -> Model:
@@ -301,22 +321,21 @@ class _State:
             made_by=None,
         )
 
-    def continued(self, solver: "TSG", n_iterations: int, n_columns: int, backend: Backend) -> "_State":
-        """This state as `solver` goes on from it: on an array of its own, and with scores if they are of its rows."""
+    def resumed(self, solver: "PrintedTSG", n_iterations: int, n_columns: int, backend: Backend) -> "_State":
+        """This state for `solver` to resume from: with an array of its own, and its scores if they are of its rows."""
         made_by = (solver, n_iterations)
         before = backend.put(self.coefficients)
         n_blocks = max(min(n_iterations, solver.max_blocks or n_iterations), self.born)
         room = backend.put(np.zeros((n_blocks, *before.shape[1:]), host(before[:0]).dtype))
         room[: self.born] = before[: self.born]
         scores = self.scores if self.made_by == made_by else np.empty((0, n_columns))
-        there = {name: backend.put(getattr(self, name)) for name in ("intercept", "norm")}
-        return replace(self, coefficients=room, scores=backend.put(scores), made_by=made_by, **there)
+        arrays = {name: backend.put(getattr(self, name)) for name in ("intercept", "norm")}
+        return replace(self, coefficients=room, scores=backend.put(scores), made_by=made_by, **arrays)
 
     def scored(self, rows: Rows, features: Features, backend: Backend) -> "_State":
-        """This state with the scores of all `rows`, of which the last ones may be known already."""
+        """This state with the scores of all `rows`; those of the last ones may be known already."""
         missing = rows.shape[0] - len(self.scores)
         if missing == 0:
             return self
-        fresh = features.decision(self.coefficients[: self.born], rows[:missing])
-        fresh = fresh * backend.put(self.scale)
-        return replace(self, scores=namespace(fresh).concatenate([fresh, self.scores]))
+        scores = features.decision(self.coefficients[: self.born], rows[:missing]) * backend.put(self.scale)
+        return replace(self, scores=namespace(scores).concatenate([scores, self.scores]))

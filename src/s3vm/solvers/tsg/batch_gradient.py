@@ -1,7 +1,7 @@
-"""What unlabelled rows do to the function: sums over the rows of a batch, made wherever those rows are.
+"""The gradient of a batch of unlabelled rows: sums over the rows, computed wherever these are.
 
-An anchored step (`s3vm.solvers.tsg.anchored`) needs nothing of a batch but these sums. They add up over parts of the
-batch, so that the parts may lie on several machines, which then exchange gradients and never rows.
+An anchored step (`s3vm.solvers.tsg.anchored`) needs only these sums of a batch. They add up over parts of the batch,
+which may therefore lie on several machines: these exchange gradients and never rows.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from s3vm.backends import Backend, Features
 from s3vm.kernels import Kernel
 from s3vm.losses import UnlabelledLoss
 
-__all__ = ["CHUNK", "BatchGradient", "BatchGradientWorker", "Iterate", "pulled"]
+__all__ = ["CHUNK", "BatchGradient", "BatchGradientWorker", "Iterate", "slopes_and_sums"]
 
-CHUNK = 1024  # rows whose kernel values with the centres are in memory at once
+CHUNK = 1024  # rows whose kernel values with the centres are held at once
 
 
 class Iterate(NamedTuple):
-    """Where the function stands:
+    """The function of an iteration:
 
     ``f(x) = sum over labelled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
 
-    `cost` is what one row of the batch costs in each column, and `first`, `n_blocks` say which blocks of features the
-    gradient is wanted on.
+    `cost` is the cost of one row of the batch in each column, and `n_blocks` the number of blocks of features that the
+    gradient is needed on, which may be more than `span` has.
     """
 
     dual: Array
@@ -35,11 +35,10 @@ class Iterate(NamedTuple):
     intercept: Array
     span: Array
     cost: Array
-    first: int
     n_blocks: int
 
     def moved(self, move: Callable[[Any], Any]) -> "Iterate":
-        """This with its arrays elsewhere."""
+        """The same with its arrays moved to a device, or back."""
         arrays = {name: move(getattr(self, name)) for name in ("dual", "lift", "intercept", "span", "cost")}
         return self._replace(**arrays)
 
@@ -47,9 +46,10 @@ class Iterate(NamedTuple):
 class BatchGradient(NamedTuple):
     """Sums over rows i with ``slope_i = cost u'(f(x_i))``, for each column.
 
-    `span` is ``sum_i slope_i psi(x_i)``; `labelled` and `mean` are the same of the kernel functions of the labelled
-    rows, and of their mean over R. `total` is the sum of the slopes, `along` that of ``slope_i (f(x_i) - intercept)``.
-    For the history: `loss` is the sum of ``u(f(x_i))``, and `positive` the number of rows above 0.
+    `span` is ``sum_i slope_i psi(x_i)``; `labelled` and `mean` are the same for the kernel functions of the labelled
+    rows and for the mean kernel function of R. `total` is the sum of the slopes, `along` that of
+    ``slope_i (f(x_i) - intercept)``. For the history: `loss` is the sum of ``u(f(x_i))``, and `positive` the number of
+    rows above 0.
     """
 
     span: Array
@@ -68,17 +68,17 @@ class BatchGradient(NamedTuple):
         return BatchGradient(*map(move, self))
 
 
-def pulled(
-    loss: UnlabelledLoss, point: Iterate, r: Array, to_labelled: Array, to_mean: Array
+def slopes_and_sums(
+    loss: UnlabelledLoss, now: Iterate, r: Array, to_labelled: Array, to_mean: Array
 ) -> tuple[Array, BatchGradient]:
-    """The slopes at rows where f is `r`, and their sums but for `span`, given their kernel values."""
-    slope = point.cost * loss.grad(r)
+    """The slopes at rows where f is `r`, and all sums except `span`, given their kernel values."""
+    slope = now.cost * loss.grad(r)
     return slope, BatchGradient(
         span=slope[:0],
         labelled=product(to_labelled.T, slope),
         mean=product(to_mean, slope),
         total=slope.sum(axis=0),
-        along=(slope * (r - point.intercept)).sum(axis=0),
+        along=(slope * (r - now.intercept)).sum(axis=0),
         loss=loss.value(r).sum(axis=0),
         positive=(r > 0).sum(axis=0),
     )
@@ -86,7 +86,7 @@ def pulled(
 
 @dataclass(frozen=True, eq=False)
 class BatchGradientWorker:
-    """What stays the same over a run in which the span is random features; it travels to the rows once."""
+    """Computes the gradients of a run on random features, wherever the rows are; it travels there once."""
 
     kernel: Kernel
     seed: int
@@ -96,29 +96,29 @@ class BatchGradientWorker:
     loss: UnlabelledLoss
 
     def on(self, backend: Backend) -> "BatchGradientWorker":
-        """This where the backend computes."""
+        """The same with its arrays where the backend computes."""
         return replace(self, centres=backend.put(self.centres), loss=backend.loss(self.loss))
 
-    def pull(self, backend: Backend, features: Features, rows: Rows, point: Iterate) -> BatchGradient:
-        """The sums over these rows, of which there may be none. `features` are those of this kernel and seed."""
+    def gradient(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
+        """The sums over these rows, which may be none. `features` are those of this kernel and seed."""
         if rows.shape[0] == 0:
-            shapes = [(point.n_blocks * self.n_features,), (self.n_labelled,), (), (), (), (), ()]
-            return BatchGradient(*(backend.put(np.zeros((*shape, len(point.cost)))) for shape in shapes))
-        first, *others = (
-            self._pull(backend, features, rows[start : start + CHUNK], point)
+            shapes = [(now.n_blocks * self.n_features,), (self.n_labelled,), (), (), (), (), ()]
+            return BatchGradient(*(backend.put(np.zeros((*shape, len(now.cost)))) for shape in shapes))
+        result, *others = (
+            self._gradient_of_chunk(backend, features, rows[start : start + CHUNK], now)
             for start in range(0, rows.shape[0], CHUNK)
         )
         for other in others:
-            first = first.plus(other)
-        return first
+            result = result.plus(other)
+        return result
 
-    def _pull(self, backend: Backend, features: Features, rows: Rows, point: Iterate) -> BatchGradient:
+    def _gradient_of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
         gram = backend.gram(self.kernel, rows, self.centres)
         to_labelled, to_mean = gram[:, : self.n_labelled], gram[:, self.n_labelled :].mean(axis=1)
-        r = product(to_labelled, point.dual) + to_mean[:, None] * point.lift + point.intercept
-        blocks = point.span.reshape(-1, self.n_features, r.shape[1])
+        r = product(to_labelled, now.dual) + to_mean[:, None] * now.lift + now.intercept
+        blocks = now.span.reshape(-1, self.n_features, r.shape[1])
         if len(blocks):
             r += features.decision(blocks, rows)
-        slope, sums = pulled(self.loss, point, r, to_labelled, to_mean)
-        gradient = features.adjoint(slope, rows, point.n_blocks, point.first)
+        slope, sums = slopes_and_sums(self.loss, now, r, to_labelled, to_mean)
+        gradient = features.adjoint(slope, rows, now.n_blocks)
         return sums._replace(span=gradient.reshape(-1, r.shape[1]))

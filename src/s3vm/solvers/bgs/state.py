@@ -1,0 +1,157 @@
+"""The state of BGS: a kernel expansion, and what is known of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s3vm._utils.registry import state_part
+from s3vm._utils.typing import Array, Rows
+from s3vm.kernels import Kernel
+from s3vm.model import Model
+from s3vm.problem import Problem, SupervisedSolution
+from s3vm.solvers.balance import shift_to_share
+from s3vm.solvers.base import record
+from s3vm.solvers.bgs.budget import beyond, projection
+from s3vm.solvers.bgs.graph import kernel_of_pairs
+from s3vm.solvers.stochastic import balanced_columns
+
+if TYPE_CHECKING:
+    from s3vm.solvers.bgs.bgs import BGS
+
+__all__ = ["BGSState", "first_state", "history_line", "within_budgets"]
+
+_TILE = 8192  # centres that are evaluated at once
+
+
+@state_part("BGS.State")
+@dataclass(frozen=True, eq=False)
+class BGSState:
+    """The expansion ``f(x) = sum_i weights[i] k(rows[at[i]], x) + intercept``, and what is known of it.
+
+    `diagonal` is ``k(x, x)`` of all rows. `at` are row numbers: all labelled rows, then unlabelled ones in order.
+    `scores` are f at the labelled rows without intercept, `norms` the ``||f||^2`` of the model's columns, `shares` the
+    bounds on the fraction of positive rows in `reference`.
+    """
+
+    kernel: Kernel
+    seed: int
+    rows: Rows
+    diagonal: Array
+    at: Array
+    weights: Array
+    intercept: Array
+    scores: Array
+    norms: Array
+    reference: Rows
+    shares: Array
+    iteration: int = 0
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    def model(self) -> Model:
+        intercept = self.intercept
+        if self.reference is not None:
+            r = self.evaluate(self.reference) + intercept
+            shifts = [shift_to_share(r[:, k], low, high) for k, (low, high) in enumerate(self.shares)]
+            intercept = intercept + shifts
+        no_features = np.empty((0, 1, len(intercept)))
+        n_dims = self.rows.shape[1]
+        return Model(self.kernel, self.seed, n_dims, no_features, intercept, self.rows[self.at], self.weights)
+
+    def labelled_scores(self) -> Array:
+        return self.scores + self.intercept
+
+    def detached(self) -> "BGSState":
+        return self
+
+    def evaluate(self, X: Rows) -> Array:
+        """f at the rows of X without intercept."""
+        scores = np.zeros((X.shape[0], self.weights.shape[1]))
+        for start in range(0, len(self.at), _TILE):
+            part = slice(start, start + _TILE)
+            gram = self.kernel.gram(X, self.rows[self.at[part]])
+            scores += gram @ self.weights[part].astype(gram.dtype)
+        return scores
+
+    def fits(self, rows: Rows, problem: Problem) -> bool:
+        """Whether this state has these rows and columns."""
+        same = self.rows.shape == rows.shape and self.scores.shape == problem.targets.shape
+        return same and not (self.rows != rows).sum()
+
+
+def first_state(solver: "BGS", problem: Problem, rows: Rows, start: SupervisedSolution) -> BGSState:
+    """The expansion that a run starts from."""
+    dual, intercept = start.dual, start.intercept
+    scores = start.gram @ dual
+    norms = np.sum(dual * scores, axis=0)[: problem.n_models]
+    reference = None
+    if problem.unlabelled is not None and solver.balance:
+        reference = problem.unlabelled.sample(problem.seed, solver.n_reference)
+    numbers = np.arange(rows.shape[0])
+    state = BGSState(
+        problem.kernel,
+        problem.seed,
+        rows,
+        diagonal=kernel_of_pairs(problem.kernel, rows, numbers, numbers),
+        at=numbers[: problem.n_labelled],
+        weights=dual,
+        intercept=intercept,
+        scores=scores,
+        norms=norms,
+        reference=reference,
+        shares=_shares(problem, reference),
+        record=history_line(solver, problem, norms, scores + intercept, np.empty((0, 2, problem.n_columns))),
+    )
+    if not np.isfinite(state.diagonal).all():
+        raise ValueError("the kernel of the rows is not finite: standardise the features")
+    return within_budgets(solver, problem, state)
+
+
+def _shares(problem: Problem, reference: Rows) -> Array:
+    """The bounds on the fraction of positive rows that each column may end with."""
+    held = balanced_columns(problem, reference is not None)
+    share, error = problem.prior, np.zeros(problem.n_columns)
+    if held.any() and not problem.prior_is_known:
+        n = np.count_nonzero(problem.costs, axis=0)
+        share = (share * n + 0.5) / (n + 1)
+        error = np.sqrt(share * (1 - share) * (1 / n + 1 / reference.shape[0]))
+    return np.column_stack([np.where(held, share - error, 0.0), np.where(held, share + error, 1.0)])
+
+
+def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_edges: Array) -> dict[str, float]:
+    """A line of the history: the objective of BGS, with drawn edges instead of all, and its parts.
+
+    `r_l` is f at the labelled rows, `r_edges` f at both ends of the edges, shape ``(edges, 2, K)``.
+    """
+    line = record(problem, norms, r_l, problem.targets, problem.costs, None)
+    if len(r_edges):
+        main = slice(0, problem.n_models)
+        gaps = np.abs(r_edges[:, 0, main] - r_edges[:, 1, main])
+        graph = np.mean(gaps**solver.exponent, axis=0)
+        r_u = r_edges.reshape(-1, problem.n_columns)
+        objective = line["objective"] + float(problem.unlabelled_cost[main] @ graph)
+        line = record(problem, norms, r_l, problem.targets, problem.costs, r_u)
+        line |= {"objective": objective, "graph_loss": float(graph.mean())}
+    return line
+
+
+def within_budgets(solver: "BGS", problem: Problem, now: BGSState) -> BGSState:
+    """The state with support sets reduced to their budgets, and without rows that no column uses."""
+    n_l = problem.n_labelled
+    over = beyond(now.weights, n_l, solver.budgets(problem))
+    weights = np.where(over, 0.0, now.weights)
+    if over.any():
+        if solver.maintenance == "projection":
+            weights += projection(now.kernel, now.rows[now.at], now.diagonal[now.at], now.weights, over)
+        change = weights - now.weights
+        moved = np.flatnonzero(change.any(axis=1))
+        scores = now.scores + now.kernel.gram(problem.labelled, now.rows[now.at[moved]]) @ change[moved]
+        # ||f + d||^2 - ||f||^2 = <d, f + (f + d)>, for the model's columns only, as it takes many kernel values.
+        change = change[:, : problem.n_models]
+        moved = np.flatnonzero(change.any(axis=1))
+        both = replace(now, weights=(now.weights + weights)[:, : problem.n_models])
+        norms = now.norms + np.sum(change[moved] * both.evaluate(now.rows[now.at[moved]]), axis=0)
+        now = replace(now, weights=weights, scores=scores, norms=norms)
+    used = np.concatenate([np.ones(n_l, dtype=bool), weights[n_l:].any(axis=1)])
+    return now if used.all() else replace(now, at=now.at[used], weights=weights[used])

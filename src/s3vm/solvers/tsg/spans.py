@@ -1,0 +1,157 @@
+"""What the unlabelled rows of an anchored run act on: their own kernel functions, or random features."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._utils.arrays import cast, host, namespace, product, stack
+from s3vm._utils.typing import Array
+from s3vm.backends import Backend
+from s3vm.philox import Purpose
+from s3vm.problem import Problem
+from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, slopes_and_sums
+from s3vm.solvers.tsg.state import AnchoredState
+from s3vm.sources import RemoteSource, Source
+
+if TYPE_CHECKING:
+    from s3vm.solvers.tsg.tsg import TSG
+
+__all__ = ["GRAM_BYTES", "FeatureSpan", "RowSpan", "SpanStep", "column_dots"]
+
+_FIRST_FRACTION = 0.25  # of the features that are there from the start
+GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
+
+
+def column_dots(a: Array, b: Array) -> Array:
+    """The inner product of each column of `a` with that of `b`."""
+    return namespace(a).einsum("ik,ik->k", a, b)
+
+
+class SpanStep(NamedTuple):
+    """A span after a step, and the effects of the step before it is scaled by the step size.
+
+    `labelled` and `mean` are its effects on the labelled rows and on the mean over R, `total` is the part of the slopes
+    that is still to be centred, and `along` the effect on the batch, weighted by its slopes.
+    """
+
+    span: Array
+    labelled: Array
+    mean: Array
+    total: Array
+    along: Array
+
+
+class RowSpan:
+    """The kernel functions of the unlabelled rows, in an order drawn once; R is the first of them."""
+
+    n_features = 0
+
+    def __init__(self, solver: "TSG", problem: Problem, source: Source, backend: Backend) -> None:
+        rows = host(source.sample(problem.seed, source.n_rows))
+        order = np.argsort(philox.words(problem.seed, Purpose.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
+        rows, self._n_rows, self._n_labelled = rows[order], source.n_rows, problem.n_labelled
+        self._kernel, self._backend, self._loss = problem.kernel, backend, backend.loss(problem.unlabelled_loss)
+        self.batch_size = min(solver.batch_size, source.n_rows)
+        self._n_reference = min(solver.n_reference, source.n_rows)
+        self.reference = rows[: self._n_reference]
+        self.centres = stack([problem.labelled, rows])
+        self._rows, self._centres = backend.put(rows), backend.put(self.centres)
+        n_bytes = self._n_rows * self.centres.shape[0] * rows.dtype.itemsize
+        is_reused = solver.iterations(problem) * self.batch_size >= 2 * source.n_rows
+        keeps_gram = is_reused and n_bytes <= GRAM_BYTES
+        self._gram = backend.gram(problem.kernel, self._rows, self._centres) if keeps_gram else None
+        self._n_used = self._n_reference  # coefficients beyond are 0
+
+    def keep_at_least(self, n_functions: int) -> None:
+        """Allows for the coefficients of a run with other settings, which may be on any row."""
+        self._n_used = n_functions
+
+    def start(self, n_columns: int) -> Array:
+        return np.zeros((self._n_rows, n_columns), self.centres.dtype)
+
+    def _batch(self, t: int) -> Array:
+        """The numbers of the rows in the batch of iteration t."""
+        return self._backend.put((t * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
+
+    def _values(self, at: Array, columns: slice | Array) -> Array:
+        """Kernel values of some unlabelled rows with some centres."""
+        if self._gram is not None:
+            return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
+        return self._backend.gram(self._kernel, self._rows[at], self._centres[columns])
+
+    def gradient(self, t: int, state: AnchoredState, cost: Array) -> BatchGradient:
+        """The sums over the batch of iteration t; on the span, these are the slopes at the rows of the batch."""
+        n_used = min(self._n_rows, max((t + 1) * self.batch_size, self._n_used))
+        n_l = self._n_labelled
+        gram = self._values(self._batch(t), slice(n_l + n_used))
+        to_labelled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
+        now = Iterate(state.dual, state.lift, state.intercept, state.span[:n_used], cost, 0)
+        r = product(to_labelled, now.dual) + to_mean[:, None] * now.lift + now.intercept
+        r += product(gram[:, n_l:], now.span)
+        slope, sums = slopes_and_sums(self._loss, now, r, to_labelled, to_mean)
+        return sums._replace(span=slope)
+
+    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
+        moved, at = span * cast(keep, span.dtype), self._batch(t)
+        moved[at] -= cast(gamma * batch.span, span.dtype)
+        along = column_dots(batch.span, product(self._values(at, self._n_labelled + at), batch.span))
+        return SpanStep(moved, batch.labelled, batch.mean, batch.total, along)
+
+
+class FeatureSpan:
+    """Random features, which are added block by block; a gradient acts on all of them."""
+
+    def __init__(self, solver: "TSG", problem: Problem, source: Source, backend: Backend) -> None:
+        self._growth, self._problem, self._source = solver.growth, problem, source
+        self._n_iterations = solver.iterations(problem)
+        self._features = backend.features(problem.kernel, problem.seed, solver.block_size(problem), problem.n_dims)
+        self.n_features = self._features.n_features
+        self._n_blocks = max(1, solver.max_features // self.n_features)
+        self.reference = host(source.sample(problem.seed, solver.n_reference))
+        self.centres = stack([problem.labelled, self.reference])
+        self._backend, self._centres = backend, backend.put(self.centres)
+        self._labelled = backend.put(np.empty((problem.n_labelled, 0), backend.dtype))
+        self._mean = backend.put(np.empty(0, backend.dtype))
+        self._least_blocks = 0
+        self.batch_size = solver.batch_size
+        fixed = problem.kernel, problem.seed, self.n_features, self.centres, problem.n_labelled
+        self._worker = BatchGradientWorker(*fixed, problem.unlabelled_loss)
+        self._local_worker = self._worker.on(backend)
+
+    def keep_at_least(self, n_functions: int) -> None:
+        """Allows for the features of a run with other settings."""
+        self._least_blocks = n_functions // self.n_features
+
+    def start(self, n_columns: int) -> Array:
+        return np.zeros((0, n_columns), self._backend.dtype)
+
+    def _blocks_in(self, t: int) -> int:
+        """The number of blocks in iteration t."""
+        grown = 1.0 if self._growth == 0 else min(1.0, t / (self._growth * self._n_iterations))
+        n_blocks = int(np.ceil(self._n_blocks * (_FIRST_FRACTION + (1 - _FIRST_FRACTION) * grown)))
+        return max(n_blocks, self._least_blocks)
+
+    def gradient(self, t: int, state: AnchoredState, cost: Array) -> BatchGradient:
+        """The sums over the batch of iteration t."""
+        n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labelled, namespace(self._mean)
+        for block in range(len(self._mean) // self.n_features, n_blocks):
+            psi = self._features.features(block, self._centres)
+            self._labelled = xp.concatenate([self._labelled, psi[:n_l]], axis=1)
+            self._mean = xp.concatenate([self._mean, psi[n_l:].mean(axis=0)])
+        now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
+        draw = self._problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size
+        if isinstance(self._source, RemoteSource):
+            return BatchGradient(*map(self._backend.put, self._source.pull(self._worker, *draw, now.moved(host))))
+        rows = self._backend.put(self._source.batches(*draw))
+        return self._local_worker.gradient(self._backend, self._features, rows, now)
+
+    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
+        dtype = span.dtype
+        slope = cast(batch.span, dtype) - self._mean[:, None] * cast(holds * batch.total, dtype)
+        slope /= len(slope) // self.n_features
+        new = self._backend.put(np.zeros((len(self._mean) - len(span), span.shape[1]), self._backend.dtype))
+        moved = namespace(span).concatenate([cast(keep, dtype) * span, new])
+        moved -= cast(gamma, dtype) * slope
+        along = column_dots(batch.span, cast(slope, batch.span.dtype))
+        return SpanStep(moved, self._labelled @ slope, self._mean @ slope, 0 * batch.total, along)

@@ -1,0 +1,41 @@
+"""What ``verbose=1`` shows."""
+
+import re
+
+from s3vm._utils.progress import ProgressBar
+
+
+def test_a_bar_with_losses_and_a_summary(capsys):
+    bar = ProgressBar(1, first=10)
+    for done in range(11, 21):
+        bar(done, 20, {"objective": 3.0, "labelled_loss": 0.5, "step": 0.1})
+    bar.close("1 GiB on the GPU")
+    shown = capsys.readouterr().err
+    assert "/20  objective 3  labelled loss 0.5" in shown
+    assert " left" in shown
+    assert re.search(
+        r"done after 20 iterations in \d+\.\d s  objective 3  labelled loss 0.5  1 GiB on the GPU\n$", shown
+    )
+    assert "step" not in shown
+
+
+def test_a_total_that_is_not_known(capsys):
+    bar = ProgressBar(True, unit="rows read")
+    bar(1234, None, {})
+    bar.close()
+    assert "1234 rows read" in capsys.readouterr().err
+
+
+def test_nothing_was_done(capsys):
+    ProgressBar(1).close()
+    assert capsys.readouterr().err == "nothing was done\n"
+
+
+def test_nothing_is_shown_without_verbose_or_with_a_function(capsys):
+    calls = []
+    for verbose in (0, False, lambda *call: calls.append(call)):
+        bar = ProgressBar(verbose)
+        bar(1, 2, {"objective": 3.0})
+        bar.close()
+    assert calls == [(1, 2, {"objective": 3.0})]
+    assert capsys.readouterr().err == ""
