@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from experiments import cli as benching
-from experiments import config, datasets, results, runner, theory, work, worker
+from experiments import cli, config, datasets, results, runner, theory, work, worker
+from experiments.__main__ import app
 from experiments.ablation import VARIANTS, PrintedHat
+from experiments.plan import Plan
 from experiments.report import charts
 from experiments.report.experiment import of_experiment
 from experiments.report.tally import Tally, exponent
@@ -26,8 +27,8 @@ from sklearn.datasets import make_blobs
 from typer.testing import CliRunner
 
 from s3vm import backends
-from s3vm.cli.app import app
 from s3vm.cli.console import Screen
+from s3vm.solvers import SOLVERS
 from test_report import assert_self_contained, browse, needs_browser, read
 
 TINY = """
@@ -100,7 +101,7 @@ def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
     path, output = write(folder, TINY), folder / "tiny.parquet"
     journal = folder / "tiny.parquet.journal"
-    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    command = [sys.executable, "-m", "experiments", "bench", str(path), "-o", str(output), "-q"]
     process = subprocess.Popen(command, start_new_session=True)
     deadline = time.monotonic() + 100
     while not (journal.exists() and len(journal.read_text().splitlines()) >= 8):
@@ -130,7 +131,7 @@ def test_interrupted_runs_go_on(tiny):
     assert len(before) >= 8
     for row in before:
         assert rows[row["key"]] == row, "what was done is not done again"
-    assert "s3vm report" in shown
+    assert "experiments report" in shown
     deadline = time.monotonic() + 20
     while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -171,7 +172,7 @@ def test_one_row_a_run(tiny):
 
 
 def test_nothing_is_left_to_do(tiny, monkeypatch):
-    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("nothing should run"))
+    monkeypatch.setattr(runner._Worker, "_start", lambda self: pytest.fail("nothing should run"))
     output = tiny[0]
     before = rows_of(output)
     kept = [row for row in before if row["status"] != "skipped"]
@@ -184,7 +185,7 @@ def test_nothing_is_left_to_do(tiny, monkeypatch):
     assert sorted(row["key"] for row in found.rows()) == sorted(row["key"] for row in kept)
     screen, shown = Screen(), Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    benching.bench(screen, str(output.with_name("less.toml")), str(output.with_name("copy.parquet")), None, True)
+    cli.bench(screen, str(output.with_name("less.toml")), str(output.with_name("copy.parquet")), None, True)
     assert f"{len(kept)} of {len(kept)} runs" in shown.getvalue()
 
 
@@ -224,7 +225,7 @@ def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status
     assert sizes_of[4000]["limit_seconds"] == seconds
     (later,) = [row for row in rows_of(output) if row["status"] == "skipped"]
     assert later["message"] == f"{status} with 4,000 rows before"
-    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("what was too much is not tried again"))
+    monkeypatch.setattr(runner._Worker, "_start", lambda self: pytest.fail("what was too much is not tried again"))
     assert [row["status"] for row in runner.run(path, output).rows() if row["part"] == "times"] == statuses
     (first,) = [row for row in rows_of(output) if row["status"] == status]
     more = config.read(write(tmp_path, SLOW.format(**settings | {"seconds": seconds + 1}), "more.toml"))
@@ -234,7 +235,7 @@ def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status
 def test_a_worker_that_has_died_is_known_by_its_pipe(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     one = runner._Worker()
-    one._process = one._started()
+    one._process = one._start()
     one._process.wait()
     assert one.ask({"task": {}}, threading.Event()) is None
     assert one.close() == "the worker died"
@@ -261,7 +262,7 @@ from experiments import work, worker
 def raises(problem):
     raise problem
 
-worker._AROUND = 1.0
+worker._OVERHEAD = 1.0
 one = worker.Worker()
 for run in (
     lambda tell: tell({"n": 3, "error": float("nan")}) or {"seconds": 2.0},
@@ -272,7 +273,7 @@ for run in (
     lambda tell: raises(ZeroDivisionError("by zero")),
     lambda tell: os._exit(0),
 ):
-    print(json.dumps(one._in_a_child(run, 0.0)))
+    print(json.dumps(one._in_child(run, 0.0)))
 """
 
 
@@ -282,14 +283,14 @@ def test_what_a_child_comes_to():
     assert answers == [
         {"n": 3, "error": None, "seconds": 2.0, "status": "ok", "message": None},
         {"n": 3, "status": "crash", "message": "killed by SIGTERM"},
-        {"n": 3, "status": "timeout", "message": "stopped after 1 s by the clock on the wall"},
+        {"n": 3, "status": "timeout", "message": "stopped after 1 s of wall-clock time"},
         {"status": "memory", "message": "out of memory"},
         {"status": "skipped", "message": "the set has 5 rows"},
         {"status": "crash", "message": "ZeroDivisionError: by zero"},
-        {"status": "crash", "message": "the process ended without a word"},
+        {"status": "crash", "message": "the process ended without an answer"},
     ]
     assert worker._killed(signal.SIGKILL, 1.0) == {"status": "memory", "message": "killed by the system"}
-    assert worker._killed(signal.SIGPROF, 1.5)["message"] == "stopped after 1.5 s of the processor"
+    assert worker._killed(signal.SIGPROF, 1.5)["message"] == "stopped after 1.5 s of processor time"
 
 
 def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
@@ -310,16 +311,16 @@ def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_cell_of_the_grid_that_overflows_is_a_bad_one(tmp_path):
     text = TINY.replace("log_c = [0, 1]", "log_c = [307, 1]").replace("log_gamma = [-3, -2]", "log_gamma = [-2]")
-    oracle = config.read(write(tmp_path, text))._tuned("oracle")
-    told = []
-    chosen = work.tune(next(oracle), datasets.load("toy", progress=False), told.append)
+    oracle = Plan(config.read(write(tmp_path, text)))._tuning("oracle")
+    facts = []
+    chosen = work.tune(next(oracle), datasets.load("toy", progress=False), facts.append)
     assert (chosen["C"], chosen["gamma"]) == (10.0, 0.01)
-    assert told[0]["n"] == 150
+    assert facts[0]["n"] == 150
 
 
 def test_ctrl_c(tmp_path):
     path, output = write(tmp_path, TINY), tmp_path / "tiny.parquet"
-    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    command = [sys.executable, "-m", "experiments", "bench", str(path), "-o", str(output), "-q"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     journal = tmp_path / "tiny.parquet.journal"
     while not journal.exists():
@@ -327,8 +328,8 @@ def test_ctrl_c(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "runs are kept in" in said
-    assert "goes on from there" in said
+    assert "runs are saved in" in said
+    assert "the same command resumes" in said
     assert len(rows_of(output)) >= 1
     assert not journal.exists()
 
@@ -337,18 +338,18 @@ def test_ctrl_c(tmp_path):
     ("text", "message"),
     [
         ("sets = [", "tiny.toml is not valid TOML"),
-        ("colour = 1", "the file has 'colour', which is not known; there are title, sets"),
-        ("[times]\nsize = [1]", "times has 'size', which is not known"),
-        ("[solvers]\nfoo = {}", "solver 'foo' is not known: give one of tsg"),
+        ("colour = 1", "the file has an unknown setting 'colour': give one of title, sets"),
+        ("[times]\nsize = [1]", "times has an unknown setting 'size'"),
+        ("[solvers]\nfoo = {}", "unknown solver 'foo': give one of tsg"),
         ("[solvers]\ntsg = { tuned = 'x' }", "tsg has tuned = 'x'"),
-        ("[errors]\nprotocols = ['x']", "protocol 'x' is not known: give honest or oracle"),
-        ("sets = ['skin']", "tuning is by 'tsg', which is none of the solvers"),
-        ("[times.synthetic]\nfoo = [10]", "no synthetic rows of 'foo' can be made"),
-        ("title = 1.5", "the file has title = 1.5, where str is needed"),
-        ("sets = 'skin'", "the file has sets = 'skin', where tuple[str, ...] is needed"),
-        ("[errors]\ntrials = 1.5", "errors has trials = 1.5, where int is needed"),
-        ("errors = 3", "errors is 3, where a table of settings is needed"),
-        ("solvers = 3", "solvers are tables of settings: [solvers.tsg]"),
+        ("[errors]\nprotocols = ['x']", "errors has protocols = 'x': give 'honest' or 'oracle'"),
+        ("sets = ['skin']", "tuning is by 'tsg', which is not among the solvers"),
+        ("[times.synthetic]\nfoo = [10]", "the shape of 'foo' for synthetic rows is unknown"),
+        ("title = 1.5", "the file has title = 1.5, which must be str"),
+        ("sets = 'skin'", "the file has sets = 'skin', which must be tuple[str, ...]"),
+        ("[errors]\ntrials = 1.5", "errors has trials = 1.5, which must be int"),
+        ("errors = 3", "errors must be a table of settings, not 3"),
+        ("solvers = 3", "solvers must be tables of settings: [solvers.tsg]"),
         ("seconds = nan", "tiny.toml: the file has seconds = nan: give a number from 0.001 to 10,000,000"),
         ("seconds = -1", "tiny.toml: the file has seconds = -1: give a number from 0.001 to 10,000,000"),
         ("[times]\nseconds = 0", "tiny.toml: times has seconds = 0: give a number from 0.001 to 10,000,000"),
@@ -363,14 +364,14 @@ def test_ctrl_c(tmp_path):
         ("[curves]\ntrials = -1", "tiny.toml: curves has trials = -1: give a number from 1 to"),
         ("[solvers]\ntsg = { trials = 0 }", "tiny.toml: tsg has trials = 0: give a number from 1 to"),
         ("[solvers]\ntsg = { weight = inf }", "tiny.toml: tsg has weight = inf: give a number from 0 to"),
-        ("[solvers]\ntsg = { parts = ['time'] }", "tsg has 'time' in parts: give of times, errors, curves"),
-        ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has 'x' in protocols: give of honest, oracle"),
+        ("[solvers]\ntsg = { parts = ['time'] }", "tsg has parts = 'time': give 'times' or 'errors' or 'curves'"),
+        ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has protocols = 'x': give 'honest' or 'oracle'"),
         ("[times]\nsizes = [-1, 0]", "tiny.toml: times has sizes = 0: give a number from 1 to"),
         ("[times.synthetic]\nskin = [-1]", "tiny.toml: synthetic skin has rows = -1: give a number from 1 to"),
         ("[tuning]\nlog_c = [400]", "tiny.toml: tuning has log_c = 400: give a number from -307 to 307"),
-        ("", "tiny.toml asks for no run: give sets, solvers and a part, one of times, errors"),
-        ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml asks for no run: give sets, solvers and a part"),
-        ("solvers = { tsg = {} }\n[errors]", "tiny.toml asks for no run: give sets, solvers and a part"),
+        ("", "tiny.toml: no runs: give sets, solvers and at least one of times, errors"),
+        ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml: no runs: give sets, solvers and at least one of"),
+        ("solvers = { tsg = {} }\n[errors]", "tiny.toml: no runs: give sets, solvers and at least one of"),
         (b"title = '\xe9'", "tiny.toml is not UTF-8: save the file as UTF-8"),
     ],
 )
@@ -398,8 +399,7 @@ def test_the_experiments_of_this_repository():
     folder = os.path.join(os.path.dirname(__file__), "..", "experiments")
     for name in ("quick", "part", "paper"):
         found = config.read(os.path.join(folder, f"{name}.toml"))
-        seven = {subject.kind for subject in found.solvers.values()}
-        assert seven >= {"tsg", "frs", "bgs", "cccp", "light", "newton", "incremental", "svm"}
+        assert {subject.kind for subject in found.solvers.values()} == {*SOLVERS, "svm"}
         assert found.title
 
 
@@ -411,7 +411,7 @@ def test_f_is_that_of_the_package():
     mine = theory._run(setting, 7, 40)["f"]
     problem, engine = setting.problem(7), backends.backend("reference", "float64")
     state = deque(setting.solver(40).run(problem, engine), maxlen=1)[0]
-    np.testing.assert_allclose(mine, state.model().decision(problem.everything(), engine)[:, 0], atol=1e-9)
+    np.testing.assert_allclose(mine, state.model().decision(problem.all_rows(), engine)[:, 0], atol=1e-9)
 
 
 def test_constants_of_the_theorems():
@@ -552,29 +552,29 @@ def test_reports_of_what_is_none(tmp_path):
         assert result.exit_code == 1
         return result.stderr
 
-    assert "there is no such file" in complaint(tmp_path / "none.parquet")
+    assert "no such file" in complaint(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     assert "bad.parquet is not a file of results" in complaint(tmp_path / "bad.parquet")
     pq.write_table(pa.table({"part": ["times"]}), tmp_path / "other.parquet")
-    assert "is not a file of results: it has no column 'config'" in complaint(tmp_path / "other.parquet")
+    assert "is not a file of results: there is no column 'config'" in complaint(tmp_path / "other.parquet")
     whole = (tmp_path / "other.parquet").read_bytes()
     (tmp_path / "damaged.parquet").write_bytes(whole[:-60] + b"\xff" * 52 + whole[-8:])
     assert "damaged.parquet is not a file of results" in complaint(tmp_path / "damaged.parquet")
     with pytest.raises(FileNotFoundError):
         of_experiment(tmp_path / "none.parquet", tmp_path / "report.html")
     Results(tmp_path / "empty.parquet").close()
-    assert "has no rows: run s3vm bench first" in complaint(tmp_path / "empty.parquet")
+    assert "has no rows: run python -m experiments bench first" in complaint(tmp_path / "empty.parquet")
 
 
 def test_live_table():
     from rich.console import Console
 
-    standing = runner.Standing({"times": runner.Count(10, 4, 1)})
+    progress = runner.Progress({"times": runner.Count(10, 4, 1)})
     task = {"part": "times", "set": "skin", "solver": "tsg", "rows": 2000, "trial": 1}
-    standing.running[0] = task, time.monotonic() - 3
-    standing.last = made()
+    progress.running[0] = task, time.monotonic() - 3
+    progress.last = made()
     out = io.StringIO()
-    Console(width=100, file=out).print(benching._table(standing))
+    Console(width=100, file=out).print(cli._table(progress))
     shown = out.getvalue()
     for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
         assert text in shown

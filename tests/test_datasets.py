@@ -85,7 +85,7 @@ def test_ids_become_columns_and_parts_are_put_together(folder):
     )
     labels = np.where(np.arange(50) % 2, 1, -1)
     (folder / "dota2_train.npz").write_bytes(npz(X=rows[:40], y=labels[:40]))
-    assert datasets.found("dota2") == []  # a half is not the set
+    assert datasets.local_files("dota2") == []  # a half is not the set
     (folder / "dota2_test.npz").write_bytes(npz(X=rows[40:], y=labels[40:]))
     data = load("dota2", download=False)
     assert data.X.shape == (50, 3 + 1 + 2 + 4)
@@ -132,7 +132,7 @@ def test_other_files_are_sets_too(folder):
     assert "mine" in datasets.names()
     np.testing.assert_array_equal(load("mine").y, [0, 1, 2] * 20)
     (folder / "bad.npz").write_bytes(npz(Z=X))
-    with pytest.raises(ValueError, match=r"bad.npz needs the arrays X"):
+    with pytest.raises(ValueError, match=r"bad.npz has no array 'X'"):
         load("bad")
 
 
