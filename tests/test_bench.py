@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -81,9 +82,7 @@ def toy(tmp_path_factory):
 
 
 def bench(*args, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, args)], env={"COLUMNS": "120", "TERM": "dumb"})
-    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
-    return result
+    return command("bench", *args, code=code)
 
 
 def rows_of(path):
@@ -469,7 +468,7 @@ def test_tally():
 
 
 def a_large_experiment():
-    """Four sets: three sizes, a failure and ten trials; solvers as printed only; neither; nothing that has begun."""
+    """Four sets: three sizes, a failure and ten trials; solvers as printed only; neither; only runs that crashed."""
     rows = [made(solver=one, n=n, seconds=(n / 1000) ** 2) for one in ("tsg", "frs") for n in (1000, 2000, 4000)]
     rows += [made(solver="light", n=1000, seconds=9.0), made(solver="light", n=2000, status="timeout", seconds=None)]
     rows += [made(solver="cccp", n=2000, status="memory", seconds=None)]
@@ -483,8 +482,25 @@ def a_large_experiment():
     ]
 
 
+def test_solvers_are_shown_in_the_order_of_the_file_and_new_ones_just_appear():
+    names = {"mine": "mine", "frs": "frs", "tsg": "tsg", "tsg, safe": "tsg", "mine, as printed": "mine"}
+    subjects = {name: {"kind": kind, "printed": "printed" in name} for name, kind in names.items()}
+    rows = [made(solver=name, n=n) for name in (*reversed(names), "other") for n in (1000, 2000)]
+    tally = Tally(rows, subjects)
+    assert tally.solvers == [*names, "other"]
+    assert tally.rivals == ["frs", "tsg"]
+    styles = charts.styles(tally)
+    assert len({(look["color"], look["marker"], look["linestyle"]) for look in styles.values()}) == 6
+    assert styles["mine"]["color"] == styles["mine, as printed"]["color"] != styles["frs"]["color"]
+    assert [name for name, look in styles.items() if look["linestyle"] == "--"] == ["mine, as printed"]
+    assert [text.get_text() for text in charts.times(tally, tally.sets).legends[0].texts] == [*names, "other"]
+    many = Tally([made(solver=f"solver {k}") for k in range(30)])
+    assert len({(look["color"], look["marker"]) for look in charts.styles(many).values()}) == 30
+
+
 def test_charts():
-    tally = Tally(a_large_experiment())
+    printed = {"tsg, as printed": {"kind": "tsg", "printed": True}}
+    tally = Tally(a_large_experiment(), printed)
     assert len(tally.sets) == 4
     figure = charts.times(tally, tally.sets)
     assert [ax.get_visible() for ax in figure.axes] == [True] * 4 + [False] * 2
@@ -511,8 +527,7 @@ def test_report_of_a_large_experiment(tmp_path):
 
 def test_report(tiny, tmp_path):
     output = tmp_path / "report.html"
-    result = CliRunner().invoke(app, ["report", str(tiny[0]), "-o", str(output)])
-    assert result.exit_code == 0, result.stderr
+    command("report", tiny[0], "-o", output)
     page = read(output)
     assert_self_contained(page)
     headings = " ".join(page.headings())
@@ -548,9 +563,7 @@ def test_report_in_a_browser(tiny, tmp_path):
 
 def test_reports_of_what_is_none(tmp_path):
     def complaint(path):
-        result = CliRunner().invoke(app, ["report", str(path)], env={"COLUMNS": "300"})
-        assert result.exit_code == 1
-        return result.stderr
+        return command("report", path, code=1).stderr
 
     assert "no such file" in complaint(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
@@ -578,3 +591,57 @@ def test_live_table():
     shown = out.getvalue()
     for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
         assert text in shown
+
+
+# The commands
+
+
+def command(*args, code=0):
+    """The outcome of `python -m experiments`, which must end with that code."""
+    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "300", "TERM": "dumb"})
+    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
+    return result
+
+
+def test_list_of_datasets(toy, monkeypatch):
+    shown = command("datasets").stdout
+    assert "digits" in shown
+    sets = {data["name"]: data for data in json.loads(command("datasets", "--json").stdout)["datasets"]}
+    assert (sets["toy"]["rows"], sets["toy"]["features"]) == (1000, 3)
+    assert set(sets["toy"]["classes"]) == {"-1", "1"}
+    monkeypatch.setenv("S3VM_DATA", "nowhere")
+    assert "warning: S3VM_DATA names nowhere" in command("datasets").stderr
+    monkeypatch.delenv("S3VM_DATA")
+    assert "S3VM_DATA" in command("datasets").stdout
+
+
+def test_a_report_of_results_that_make_no_sense(tmp_path):
+    table = Results(tmp_path / "r.parquet")
+    table.append({"key": "1", "part": "errors", "set": "skin", "solver": "tsg", "protocol": "honest", "status": "ok"})
+    table.close()
+    assert "its rows do not make sense" in command("report", tmp_path / "r.parquet", code=1).stderr
+    assert "is not a file: give an experiment" in command("bench", tmp_path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("bench e.toml -o e.toml", "e.toml cannot be written: it is"),
+        ("report e.toml -o e.toml", "e.toml cannot be written: it is"),
+        ("report .", ".: no such file; python -m experiments bench makes one"),
+        ("report ''", "'': no such file; python -m experiments bench makes one"),
+    ],
+)
+def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.toml").write_text("[theory]\n")
+    assert message in command(*shlex.split(args), code=1).stderr
+    assert (tmp_path / "e.toml").read_text() == "[theory]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["e.toml"]
+
+
+def test_a_worker_finds_the_package_in_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    path = write(tmp_path, "processes = 1\n[solvers]\ntsg = {}\n[theory]\niterations = [8]\nseeds = 1\n")
+    assert [row["status"] for row in runner.run(path, tmp_path / "out.parquet").rows()] == ["ok"]

@@ -139,6 +139,10 @@ def test_other_files_are_sets_too(folder):
 def test_what_is_not_there(folder):
     with pytest.raises(ValueError, match="there is no data set 'foo': give one of codrna, w8a"):
         load("foo")
+    (folder / "hepmass_10k.npz").write_bytes(npz(X=X, y=Y))
+    assert datasets.names() == [*KNOWN], "a part of a known set is not another set"
+    assert [path.name for path in datasets.local_files("hepmass")] == ["hepmass_10k.npz"]
+    (folder / "hepmass_10k.npz").unlink()
     with pytest.raises(FileNotFoundError, match="hepmass is not in the folder that S3VM_DATA names"):
         load("hepmass", download=False)
 

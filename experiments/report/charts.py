@@ -23,8 +23,8 @@ _MARKERS = "osD^vPXd*p"
 
 
 def styles(tally: Tally) -> dict[str, dict[str, Any]]:
-    """How the lines of each solver look: a colour per algorithm in their order; dashed and hollow if printed."""
-    kinds = list(dict.fromkeys(map(tally.kind, tally.solvers)))
+    """How the lines of each solver look: one colour per algorithm, in their order; dashed and hollow if printed."""
+    kinds = list(dict.fromkeys([*tally.rivals, *map(tally.kind, tally.solvers)]))
     looks: dict[str, dict[str, Any]] = {}
     used: set[tuple[str, bool]] = set()
     spare = len(kinds)
