@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 
 from s3vm import backends
 from s3vm.cli.console import Screen
-from s3vm.solvers import SOLVERS
 from test_report import assert_self_contained, browse, needs_browser, read
 
 TINY = """
@@ -398,7 +397,8 @@ def test_the_experiments_of_this_repository():
     folder = os.path.join(os.path.dirname(__file__), "..", "experiments")
     for name in ("quick", "part", "paper"):
         found = config.read(os.path.join(folder, f"{name}.toml"))
-        assert {subject.kind for subject in found.solvers.values()} == {*SOLVERS, "svm"}
+        kinds = {subject.kind for subject in found.solvers.values()}
+        assert kinds >= {"tsg", "frs", "bgs", "cccp", "light", "newton", "incremental", "svm"}
         assert found.title
 
 
