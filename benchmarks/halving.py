@@ -1,6 +1,6 @@
 """scikit-learn's halving search (as in docs/guide.md), its full grid and S3VMClassifierCV: test error and time.
 
-    S3VM_DATA=folder python benchmarks/halving.py [--sets codrna usps banana] [--splits 0 1 2] [--methods halving cv ...]
+    S3VM_DATA=folder python benchmarks/halving.py [--sets codrna usps banana] [--splits 0 1 2] [--methods halving cv]
 
 The sets and splits are those of `quality.py`. Both searches have the same 60 candidates, folds and scores. Seconds
 are those of the processor.

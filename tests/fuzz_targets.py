@@ -707,9 +707,11 @@ _FAST = ["--C", "1", "--gamma", "1", "--max-seconds", "0.001", "--weight", "1", 
 
 def command_line(folder):
     """The commands: exit code 0, or 1 and one line on standard error."""
+    from experiments.__main__ import app as experiments
+
     from s3vm.cli.app import app
 
-    command_of = get_command(app)
+    product, evaluation = get_command(app), get_command(experiments)
 
     def invoked(args):
         """The exit code of a command, and its lines on standard error."""
@@ -717,7 +719,8 @@ def command_line(folder):
         err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="")
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                code = command_of.main(args, prog_name="s3vm")
+                command = evaluation if args[0] in ("bench", "report", "datasets") else product
+                code = command.main(args, prog_name="s3vm")
             except SystemExit as end:
                 code = end.code
             out.flush()

@@ -1,16 +1,14 @@
 """Folds of labelled rows, and scikit-learn's own tools around the classifier, with -1 for unlabelled rows."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_moons
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -52,19 +50,31 @@ def test_rows_of_any_kind_and_missing_labels(moons):
     np.testing.assert_allclose(named.cv_results_["mean_test_score"], numbers.cv_results_["mean_test_score"])
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_halving_search_of_the_guide(moons):
-    """scikit-learn's, word for word: candidates with few iterations, the best of them with more."""
+def test_halving_search(moons):
+    """scikit-learn's, with a classifier whose number of iterations is a parameter."""
     X, y, some = moons
-    guide = (Path(__file__).parents[1] / "docs" / "guide.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "HalvingGrid" in block)
-    names = {"X": X, "some": some}
-    exec(compile(code, "guide.md", "exec"), names)
-    search = names["search"]
-    assert search.n_candidates_ == [60, 20, 7, 3]
-    assert search.n_resources_ == [14, 42, 126, 378]
-    assert search.best_estimator_.solver == TSG(max_iter=378)
-    assert search.best_estimator_.n_iter_ in (1, 378)  # 1 without unlabelled rows
+
+    class WithIterations(S3VMClassifier):
+        def get_params(self, deep=True):
+            return super().get_params(deep) | ({"max_iter": None} if deep else {})
+
+        def set_params(self, max_iter=None, **params):
+            if max_iter is not None:
+                self.solver = TSG(max_iter=max_iter)
+            return super().set_params(**params)
+
+    search = HalvingGridSearchCV(
+        WithIterations(gamma=4.0, unlabeled_weight=1.0, probability=False, random_state=0),
+        {"C": [0.1, 1.0, 10.0, 100.0]},
+        resource="max_iter",
+        max_resources=30,
+        cv=LabeledKFold(3, shuffle=True, random_state=0),
+        scoring="roc_auc",
+        return_train_score=False,
+        error_score="raise",
+    ).fit(X, some)
+    assert (search.n_candidates_, search.n_resources_) == ([4, 2], [10, 30])
+    assert search.best_estimator_.solver == TSG(max_iter=30)
     assert np.mean(search.predict(X) == y) > 0.9
 
 
