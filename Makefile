@@ -4,7 +4,7 @@ OLDEST_PYTHON ?= python3.11
 BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=  # the tests start many processes, and each would compile what it imports
 
-.PHONY: demo test test-long coverage soak docs dist smoke clean
+.PHONY: demo test test-long evaluation coverage soak docs dist smoke clean
 
 demo: .venv/demo
 	$(BIN)/s3vm demo --picture demo.png
@@ -24,7 +24,14 @@ test-long: .venv/test .venv-oldest/test
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
 	.venv-oldest/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-# Endless streams of rows for half an hour; `make soak MINUTES=5` is shorter.
+# An experiment and its report: `make evaluation CONFIG=experiments/paper.toml` for the paper's.
+CONFIG ?= experiments/quick.toml
+RESULTS = $(notdir $(CONFIG:.toml=))
+evaluation: .venv/experiments
+	$(BIN)/python -m experiments bench $(CONFIG) -o $(RESULTS).parquet
+	$(BIN)/python -m experiments report $(RESULTS).parquet
+
+# Rows without end for half an hour: `make soak MINUTES=5` for less.
 MINUTES ?= 30
 soak: .venv/test
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
@@ -56,6 +63,10 @@ smoke: dist
 # An empty file marks what is installed, so that a second call installs nothing.
 .venv/demo: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --quiet --editable ".[cli,report]"
+	touch $@
+
+.venv/experiments: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --editable ".[experiments]"
 	touch $@
 
 .venv/test: pyproject.toml | .venv/bin/python

@@ -1,5 +1,5 @@
-"""Experiments from a configuration: every solver on every set, each run in a process of its own, one row a run.
+"""The paper's evaluation: every solver on every set, each run in a process of its own, one row per run.
 
-`config.py` reads the protocol, `work.py` and `theory.py` say what a run does, `worker.py` holds it to its limits,
-`results.py` keeps the rows, `runner.py` puts them together. `s3vm.inspect.bench` makes a report of the rows.
+`config.py` reads an experiment, `plan.py` lists its runs, `work.py` and `theory.py` make one, `worker.py` holds it to
+its limits, `results.py` keeps the rows, `runner.py` connects them. `report/` makes a page of the rows.
 """

@@ -1,4 +1,4 @@
-"""`python -m experiments` runs the paper's evaluation: `bench`, its `report`, and the `datasets` to run it on."""
+"""The commands of the paper's evaluation: `python -m experiments bench|report|datasets`."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.command()
 def datasets(json: Json = False) -> None:
-    """List data to try things on: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
+    """List data sets: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
 
     cli.list_datasets(Screen(json))
 
@@ -35,7 +35,7 @@ def bench(
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time, if not as in CONFIG."),
+        typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time; by default CONFIG's."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -43,9 +43,9 @@ def bench(
 ) -> None:
     """Run an experiment: solvers on data sets, each run in a process of its own with limits.
 
-    One row a run is kept as soon as it is done; what is interrupted goes on with the same command.
+    Each run is saved as soon as it is done; the same command resumes an interrupted experiment.
     """
-    cli.bench(Screen(json, quiet, verbose), config, output, processes, shown=not (json or quiet))
+    cli.bench(Screen(json, quiet, verbose), config, output, processes, live=not (json or quiet))
 
 
 @app.command()
@@ -59,7 +59,7 @@ def report(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make a report of an experiment: tables, every figure, settings, machine, in one HTML file."""
+    """Make a report of an experiment, one HTML file: tables, figures, settings and the machine."""
 
     cli.report(Screen(json, quiet, verbose), results, output)
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from sklearn import datasets as toys
 import s3vm
 from experiments import datasets, runner
 from experiments.config import read
-from experiments.datasets import KNOWN
-from experiments.runner import Standing
+from experiments.runner import Progress
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.cli.console import Screen, grid, percent, seconds
@@ -30,52 +30,51 @@ __all__ = ["bench", "list_datasets", "report"]
 _TOYS = ("iris", "wine", "breast_cancer", "digits")
 
 
-def bench(screen: Screen, config: str, output: str | None, processes: int | None, shown: bool) -> None:
-    """Runs what a configuration asks for; an interrupted one goes on where it stopped."""
-    described = read(config)
+def bench(screen: Screen, config: str, output: str | None, processes: int | None, live: bool) -> None:
+    """Runs an experiment, or resumes it where it was interrupted."""
+    title = read(config).title
     target = f"{Path(config).stem}.parquet" if output is None else output
     check_writable(target, inputs=[config])
-    standing, start = Standing(), time.perf_counter()
+    progress, start = Progress(), time.perf_counter()
     try:
-        if shown and sys.stderr.isatty():
-            with Live(get_renderable=lambda: _table(standing), console=Console(stderr=True), refresh_per_second=4):
-                found = runner.run(config, target, standing, processes)
+        if live and sys.stderr.isatty():
+            with Live(get_renderable=lambda: _table(progress), console=Console(stderr=True), refresh_per_second=4):
+                results = runner.run(config, target, progress, processes)
         else:
-            found = runner.run(config, target, standing, processes)
+            results = runner.run(config, target, progress, processes)
     except KeyboardInterrupt:
-        done = f"{standing.done:,} of {standing.total:,} runs are kept in {target}"
-        raise KeyboardInterrupt(f"interrupted: {done}; the same command goes on from there") from None
-    for problem in standing.missing.values():
+        done = f"{progress.done:,} of {progress.total:,} runs are saved in {target}"
+        raise KeyboardInterrupt(f"interrupted: {done}; the same command resumes") from None
+    for problem in progress.missing.values():
         screen.warn(f"left out: {problem}")
-    statuses: dict[str, int] = {}
-    for row in found.rows():
-        statuses[row["status"]] = statuses.get(row["status"], 0) + 1
+    statuses = Counter(row["status"] for row in results.rows())
     result = {
         "command": "bench",
         "s3vm": s3vm.__version__,
         "config": config,
         "output": target,
-        "runs": standing.total,
+        "runs": progress.total,
         "statuses": statuses,
-        "seconds": (taken := time.perf_counter() - start),
+        "seconds": (duration := time.perf_counter() - start),
     }
+    counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items())
     facts = {
-        "Experiment": escape(described.title),
-        "Runs": f"{standing.total:,}  [dim]{', '.join(f'{count:,} {name}' for name, count in statuses.items())}[/dim]",
-        "Took": seconds(taken),
+        "Experiment": escape(title),
+        "Runs": f"{progress.total:,}  [dim]{counts}[/dim]",
+        "Took": seconds(duration),
         "Written": escape(target),
-        "To see it": f"s3vm report {escape(target)}",
+        "To see it": f"python -m experiments report {escape(target)}",
     }
     screen.finish(result, grid(facts))
 
 
 def report(screen: Screen, results: str, output: str | None) -> None:
-    """Makes the report of a file of results."""
+    """Makes a report of a file of results."""
     if not Path(results).is_file():
-        raise FileNotFoundError(f"{results or repr('')}: there is no such file; s3vm bench makes one")
+        raise FileNotFoundError(f"{results or repr('')}: no such file; python -m experiments bench makes one")
     target = str(Path(results).with_suffix(".html")) if output is None else output
     check_writable(target, inputs=[results])
-    optional("matplotlib", "report")
+    optional("matplotlib", "experiments")
     from experiments.report.experiment import of_experiment
 
     with screen.progress("drawing"):
@@ -84,79 +83,98 @@ def report(screen: Screen, results: str, output: str | None) -> None:
     screen.finish(result, grid({"Written": escape(target)}))
 
 
-def _table(standing: Standing) -> RenderableType:
-    """How far every part is, and what runs now."""
+def list_datasets(screen: Screen) -> None:
+    """Lists scikit-learn's sets, those to download, and those in the folder that S3VM_DATA names."""
+    folder = datasets.folder()
+    if folder and not folder.is_dir():
+        screen.warn(f"S3VM_DATA names {folder}, which is not a folder")
+    entries = [*_toy_entries(), *_download_entries(), *_file_entries(screen, folder)]
+    table = plain_table("name", "rows", "features")
+    table.add_column("classes")
+    table.add_column("where")
+    for entry in entries:
+        fractions = [f"{label} {fraction:.0%}" for label, fraction in list(entry["classes"].items())[:3]]
+        n_others = len(entry["classes"]) - len(fractions)
+        classes = ", ".join(fractions) + (f" and {n_others} more" if n_others > 0 else "")
+        where = escape(Path(entry["where"]).name)
+        table.add_row(escape(entry["name"]), f"{entry['rows']:,}", f"{entry['features']:,}", classes, where)
+    hint = "" if folder else "  More: set S3VM_DATA to a folder of .npz files (arrays X and y)."
+    screen.finish(
+        {"command": "datasets", "s3vm": s3vm.__version__, "datasets": entries},
+        table,
+        Text(hint, style="dim", end="\n" * bool(hint)),
+    )
+
+
+def _toy_entries() -> list[dict[str, Any]]:
+    entries = []
+    for name in _TOYS:
+        X, y = getattr(toys, f"load_{name}")(return_X_y=True)
+        entries.append({"name": name, "where": "scikit-learn"} | _size_and_classes(X.shape, y))
+    return entries
+
+
+def _download_entries() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "where": "download",
+            "rows": known.n_rows,
+            "features": known.n_dims,
+            "classes": {"0": 1 - known.positive, "1": known.positive},
+        }
+        for name, known in datasets.KNOWN.items()
+        if not datasets.local_files(name)
+    ]
+
+
+def _file_entries(screen: Screen, folder: Path | None) -> list[dict[str, Any]]:
+    entries = []
+    paths = sorted(folder.glob("*.npz")) if folder else []
+    with screen.progress("looking", "files") as show:
+        for number, path in enumerate(paths):
+            show(number, len(paths), path.name)
+            with np.load(path, allow_pickle=False) as stored:
+                if "y" in stored and ("X" in stored or "shape" in stored):
+                    shape = tuple(stored["shape"]) if "shape" in stored else stored["X"].shape
+                    entry = {"name": path.stem, "where": str(path)} | _size_and_classes(shape, stored["y"])
+                    entries.append(entry)
+    return entries
+
+
+def _size_and_classes(shape: tuple[int, ...], y: Array) -> dict[str, Any]:
+    labels, counts = np.unique(y, return_counts=True)
+    fractions = dict(zip(map(str, labels.tolist()), (counts / counts.sum()).tolist(), strict=True))
+    return {"rows": int(shape[0]), "features": int(shape[1]), "classes": fractions}
+
+
+def _table(progress: Progress) -> RenderableType:
+    """How far every part is, and what is running."""
     table = plain_table("part", "done", "of", "failed")
-    for name, count in standing.parts.items():
+    for name, count in progress.parts.items():
         failed = f"[yellow]{count.failed:,}[/]" if count.failed else ""
         table.add_row(name, f"{count.done:,}", f"{count.total:,}", failed)
     now = time.monotonic()
     running = Table.grid(padding=(0, 2))
-    for task, since in list(standing.running.values()):
+    for task, start in list(progress.running.values()):
         rows = task.get("rows")
         size = "all rows" if rows == -1 else f"{rows:,} rows" if rows else ""
-        words = [task["part"], task["set"], task["solver"], size, f"trial {task['trial']}", seconds(now - since)]
-        running.add_row("  ▸", *map(escape, words))
-    total = max(1, standing.total)
+        cells = [task["part"], task["set"], task["solver"], size, f"trial {task['trial']}", seconds(now - start)]
+        running.add_row("  ▸", *map(escape, cells))
     line = Table.grid(padding=(0, 1))
     line.add_row(
         " ",
-        ProgressBar(total=total, completed=standing.done, width=40),
-        f"{standing.done:,} of {standing.total:,} runs",
-        Text(f"{seconds(now - standing.begun)} so far", style="dim"),
+        ProgressBar(total=max(1, progress.total), completed=progress.done, width=40),
+        f"{progress.done:,} of {progress.total:,} runs",
+        Text(f"{seconds(now - progress.started)} so far", style="dim"),
     )
-    return Group(table, running, Text(_last(standing), style="dim"), line)
+    return Group(table, running, Text(_last_run(progress), style="dim"), line)
 
 
-def _last(standing: Standing) -> str:
-    row: dict[str, Any] | None = standing.last
+def _last_run(progress: Progress) -> str:
+    row: dict[str, Any] | None = progress.last
     if row is None:
         return ""
-    came = percent(row["error"]) if row.get("error") is not None else row["status"]
+    outcome = percent(row["error"]) if row.get("error") is not None else row["status"]
     duration = f" in {seconds(row['seconds'])}" if row.get("seconds") is not None else ""
-    return f"  last: {row['part']} {row['set']} {row['solver']}: {came}{duration}"
-
-
-def list_datasets(screen: Screen) -> None:
-    """What there is to try things on."""
-    found = []
-    for name in _TOYS:
-        X, y = getattr(toys, f"load_{name}")(return_X_y=True)
-        found.append({"name": name, "where": "scikit-learn"} | _described(X.shape, y))
-    for name, known in KNOWN.items():
-        if not datasets.found(name):
-            classes = {"0": 1 - known.positive, "1": known.positive}
-            size = {"rows": known.n_rows, "features": known.n_dims}
-            found.append({"name": name, "where": "download", **size, "classes": classes})
-    folder = datasets.folder()
-    paths = sorted(folder.glob("*.npz")) if folder else []
-    with screen.progress("looking", "files") as told:
-        for at, path in enumerate(paths):
-            told(at, len(paths), path.name)
-            with np.load(path, allow_pickle=False) as stored:
-                if "y" in stored and ("X" in stored or "shape" in stored):
-                    shape = tuple(stored["shape"]) if "shape" in stored else stored["X"].shape
-                    found.append({"name": path.stem, "where": str(path)} | _described(shape, stored["y"]))
-    if folder and not folder.is_dir():
-        screen.warn(f"S3VM_DATA names {folder}, which is not a folder")
-    table = plain_table("name", "rows", "features")
-    table.add_column("classes")
-    table.add_column("where")
-    for one in found:
-        shares = [f"{label} {share:.0%}" for label, share in list(one["classes"].items())[:3]]
-        others = len(one["classes"]) - len(shares)
-        listed = ", ".join(shares) + (f" and {others} more" if others > 0 else "")
-        where = escape(Path(one["where"]).name)
-        table.add_row(escape(one["name"]), f"{one['rows']:,}", f"{one['features']:,}", listed, where)
-    more = "" if folder else "  More: set S3VM_DATA to a folder of .npz files (arrays X and y)."
-    screen.finish(
-        {"command": "datasets", "s3vm": s3vm.__version__, "datasets": found},
-        table,
-        Text(more, style="dim", end="\n" * bool(more)),
-    )
-
-
-def _described(shape: tuple[int, ...], y: Array) -> dict[str, Any]:
-    labels, counts = np.unique(y, return_counts=True)
-    shares = dict(zip(map(str, labels.tolist()), (counts / counts.sum()).tolist(), strict=True))
-    return {"rows": int(shape[0]), "features": int(shape[1]), "classes": shares}
+    return f"  last: {row['part']} {row['set']} {row['solver']}: {outcome}{duration}"

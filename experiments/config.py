@@ -1,30 +1,26 @@
-"""An experiment's protocol, as a TOML file describes it, and the runs that it asks for."""
+"""An experiment as a TOML file describes it: its settings, and how they are read and checked."""
 
 import hashlib
 import json
 import math
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from experiments.ablation import VARIANTS
 from experiments.datasets import KNOWN
-from experiments.results import Results
 from s3vm.solvers import SOLVERS
 from s3vm.sources.readers.errors import shortened
 
-__all__ = ["Config", "Subject", "key_of", "read"]
+__all__ = ["PARTS", "Config", "Errors", "Subject", "Times", "digest", "read"]
 
-Task = dict[str, Any]
-
+PARTS = ("times", "errors", "curves")  # that a solver may take part in
 PROTOCOLS = ("honest", "oracle")
 _COUNT = (1, 1_000_000_000)
-_POWER = (-307, 307)  # of ten, as a number can hold
-_RANGES: dict[str, tuple[float, float]] = {  # of numbers, and of each of several; -1 in `sizes` is all rows
+_EXPONENT = (-307, 307)  # of ten, in a float
+_RANGES: dict[str, tuple[float, float]] = {  # of numbers and of sequences of them; -1 in `sizes` is all rows
     "n_labelled": _COUNT,
     "processes": (1, 1000),
     "seconds": (0.001, 1e7),
@@ -33,20 +29,20 @@ _RANGES: dict[str, tuple[float, float]] = {  # of numbers, and of each of severa
     "folds": (2, _COUNT[1]),
     **dict.fromkeys(("trials", "oracle_trials", "repeats", "seeds", "max_iter", "iterations"), _COUNT),
     **dict.fromkeys(("sizes", "rows", "test_rows"), _COUNT),
-    **dict.fromkeys(("log_c", "log_gamma", "log_eta"), _POWER),
+    **dict.fromkeys(("log_c", "log_gamma", "log_eta"), _EXPONENT),
 }
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: a solver with its settings.
+    """A solver with its settings, as it is compared with others.
 
     Parameters
     ----------
     kind : str
         A solver's name, or ``"svm"``, which ignores the unlabelled rows.
     printed : bool
-        Whether to take it as printed, with the paper's losses, features and weight.
+        Whether to take the solver as printed, with the paper's losses, features and weight.
     settings : dict
         Of the solver.
     weight : float, "auto" or "paper"
@@ -55,8 +51,10 @@ class Subject:
         The most trials of errors that it takes part in; None is all.
     repeats : int
         Trials of times.
-    parts : of times, errors and curves, those that it takes part in
-    protocols : the protocols under which its errors are judged
+    parts : tuple of "times", "errors" and "curves"
+        Those that it takes part in.
+    protocols : tuple of "honest" and "oracle"
+        Those under which its errors are measured.
     tuned : "shared" or "own"
         Whether the oracle chooses C, width and step for it alone.
     """
@@ -71,15 +69,16 @@ class Subject:
     protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
 
-    def described(self) -> dict[str, Any]:
-        """What a run of it depends on; that others are asked for changes nothing for those that are done."""
-        whole = asdict(self)
-        return {name: whole[name] for name in ("kind", "printed", "settings", "weight")}
+    def identity(self) -> dict[str, Any]:
+        """What the result of a run depends on, without how many runs there are."""
+        return {
+            name: value for name, value in asdict(self).items() if name in ("kind", "printed", "settings", "weight")
+        }
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The oracle's grid: powers of ten of C, of the width and of 1/step; `by` is who is tuned for all."""
+    """The oracle's grid: powers of ten of C, of the width and of 1/step; `by` is the solver that it is tuned with."""
 
     by: str = "tsg"
     log_c: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
@@ -91,7 +90,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Times:
-    """Running time against training size; -1 is every row but those to test on. `seconds` is a limit of its own."""
+    """Running time against training size; -1 is every row but the test rows. `seconds` is a limit of its own."""
 
     sizes: tuple[int, ...] = ()
     seconds: float | None = None
@@ -101,7 +100,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Errors:
-    """Test error over trials: labels drawn, one of `folds` of the other rows to train on, the others to test on."""
+    """Test error over trials: labels are drawn, one of `folds` of the other rows is trained on, the rest tested on."""
 
     protocols: tuple[str, ...] = ("honest",)
     trials: int = 10
@@ -121,6 +120,8 @@ class Curves:
 
 @dataclass(frozen=True)
 class Ablation:
+    """Test error of the variants of `experiments.ablation`."""
+
     sets: tuple[str, ...] = ()
     trials: int = 3
     max_iter: int = 256
@@ -140,10 +141,20 @@ class Config:
 
     Parameters
     ----------
+    title : str
+    sets : tuple of str
+    solvers : dict of str to Subject
+    n_labelled : int
+        Labels shown in each trial.
     seconds, megabytes : float
-        Limits of one fit: of the processor's seconds, and of memory above what the process had before.
+        Limits of one fit: processor seconds, and memory above what the process had before.
     processes : int
         How many runs at a time, one thread each.
+    tuning, times, errors, curves, ablation, theory : the parts
+    synthetic : bool
+        Whether to use synthetic rows of the sets' shapes.
+    notes : str
+        Text for the report.
     """
 
     title: str
@@ -164,123 +175,27 @@ class Config:
 
     @property
     def digest(self) -> str:
-        return _digest(asdict(self))
+        return digest(asdict(self))
 
     def limit(self, part: str) -> float:
         """The seconds that a fit of that part may take."""
         own = self.times.seconds if self.times is not None and part == "times" else None
         return self.seconds if own is None else own
 
-    def stages(self, results: Results) -> Iterator[Iterator[Task]]:
-        """The runs in the order in which they depend on each other; a stage is to be done before the next is asked for.
 
-        Protocol by protocol, first the choices of C and width, then the runs that are made with them; with the first
-        protocol come times, theory, ablation and curves, too.
-        """
-        for protocol in self._trials():
-            yield self._tuned(protocol)
-            yield self._settled(self._judged(protocol), results)
-            if protocol == self._usual():
-                yield self._theorems()
-                yield self._settled(self._varied(), results)
-                yield self._settled(self._timed(), results)
-                yield self._made()
-                yield self._settled(self._followed(), results)
+_SECTIONS: dict[str, type] = {
+    "tuning": Tuning,
+    "times": Times,
+    "errors": Errors,
+    "curves": Curves,
+    "ablation": Ablation,
+    "theory": Theory,
+}
 
-    def _tuned(self, protocol: str) -> Iterator[Task]:
-        owners = [one for one, subject in self._in("errors") if subject.tuned == "own"]
-        for name in self.sets:
-            for trial in range(self._trials()[protocol]):
-                asked = self._task("tuning", name, trial, protocol=protocol, rows=self._rows())
-                # Only the oracle can tell settings apart that labelled rows cannot.
-                for owner in ["shared", *(owners if protocol == "oracle" else [])]:
-                    subject = self.solvers[self.tuning.by if owner == "shared" else owner]
-                    yield asked | {"solver": owner, "subject": subject.described(), "grid": asdict(self.tuning)}
 
-    def _settled(self, tasks: Iterator[Task], results: Results) -> Iterator[Task]:
-        """The tasks with C, width and step as they were chosen; those for which nothing was chosen are left out."""
-        chosen = {
-            (row["set"], row["protocol"], row["trial"], row["solver"]): {
-                key: row[key] for key in ("C", "gamma", "step")
-            }
-            for row in results.rows()
-            if row["part"] == "tuning" and row["status"] == "ok"
-        }
-        for task in tasks:
-            where = task["set"], task["protocol"], task["trial"]
-            setting = chosen.get((*where, task["solver"])) or chosen.get((*where, "shared"))
-            if setting is not None:
-                yield task | setting
-
-    def _judged(self, protocol: str) -> Iterator[Task]:
-        if self.errors is None:
-            return
-        for name, trial in product(self.sets, range(self._trials()[protocol])):
-            for solver, subject in self._in("errors"):
-                few = subject.trials is not None and trial >= subject.trials
-                if not few and protocol in subject.protocols:
-                    asked = self._task("errors", name, trial, solver=solver, protocol=protocol, rows=self._rows())
-                    yield asked | {"subject": subject.described(), "test_rows": self.errors.test_rows}
-
-    def _timed(self) -> Iterator[Task]:
-        if self.times is None:
-            return
-        for size, name, (solver, subject) in product(self.times.sizes, self.sets, self._in("times")):
-            for trial in range(subject.repeats):
-                asked = self._task("times", name, trial, solver=solver, rows=size, test_rows=self.times.test_rows)
-                yield asked | {"subject": subject.described(), "protocol": self._usual()}
-
-    def _made(self) -> Iterator[Task]:
-        """Times on made rows, on which nothing can be tuned: the median width, and a usual C."""
-        for name, sizes in self.times.synthetic.items() if self.times else ():
-            for size, (solver, subject) in product(sizes, self._in("times")):
-                asked = self._task("times", name, 0, solver=solver, rows=size, test_rows=Times.test_rows)
-                usual = {"C": 10.0, "gamma": None, "step": None}
-                yield asked | {"subject": subject.described(), "synthetic": True} | usual
-
-    def _theorems(self) -> Iterator[Task]:
-        for iterations in self.theory.iterations if self.theory else ():
-            asked = self._task("theory", "", 0, solver="tsg, as printed", max_iter=iterations, rows=None)
-            yield asked | {"seeds": self.theory.seeds if self.theory else 0}
-
-    def _varied(self) -> Iterator[Task]:
-        if self.ablation is None:
-            return
-        for name, trial, solver in product(self.ablation.sets or self.sets, range(self.ablation.trials), VARIANTS):
-            asked = self._task("ablation", name, trial, solver=solver, rows=self._rows(), test_rows=4000)
-            yield asked | {"protocol": self._usual(), "max_iter": self.ablation.max_iter}
-
-    def _followed(self) -> Iterator[Task]:
-        if self.curves is None:
-            return
-        for name, trial, (solver, subject) in product(self.sets, range(self.curves.trials), self._in("curves")):
-            for iterations in self.curves.iterations:
-                asked = self._task("curves", name, trial, solver=solver, rows=self._rows(), max_iter=iterations)
-                yield asked | {"subject": subject.described(), "protocol": self._usual(), "test_rows": 4000}
-
-    def _task(self, part: str, name: str, trial: int, **more: Any) -> Task:
-        folds = self.errors.folds if self.errors is not None else Errors.folds
-        made = {"n_labelled": self.n_labelled, "folds": folds, "synthetic": self.synthetic}
-        return {"part": part, "set": name, "trial": trial, "protocol": "", **made, **more}
-
-    def _in(self, part: str) -> list[tuple[str, Subject]]:
-        return [(name, subject) for name, subject in self.solvers.items() if part in subject.parts]
-
-    def _usual(self) -> str:
-        """The protocol that times, curves and ablation take their settings from."""
-        return next(iter(self._trials()))
-
-    def _trials(self) -> dict[str, int]:
-        """How many trials each protocol has; there is one choice of settings at least."""
-        if self.errors is None:
-            return {
-                "honest": max(self.curves.trials if self.curves else 1, self.ablation.trials if self.ablation else 1)
-            }
-        oracle = self.errors.trials if self.errors.oracle_trials is None else self.errors.oracle_trials
-        return {name: oracle if name == "oracle" else self.errors.trials for name in self.errors.protocols}
-
-    def _rows(self) -> int | None:
-        return self.errors.rows if self.errors is not None else None
+def digest(content: Any) -> str:
+    """A hash of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(path: Any) -> Config:
@@ -292,76 +207,55 @@ def read(path: Any) -> Config:
         given = tomllib.loads(path.read_text("utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is not UTF-8: save the file as UTF-8") from None
-    except ValueError as problem:  # of Python's own, too, if a number has thousands of digits
+    except ValueError as problem:  # Python's own, too, if a number has thousands of digits
         raise ValueError(f"{path.name} is not valid TOML: {problem}") from None
-    subjects = given.pop("solvers", {})
-    if not isinstance(subjects, dict) or not all(isinstance(one, dict) for one in subjects.values()):
-        raise ValueError(f"{path.name}: solvers are tables of settings: [solvers.tsg]")
-    solvers = {name: _made(Subject, {"kind": name, **one}, path, name) for name, one in subjects.items()}
-    for part, kind in _PARTS.items():
-        if part in given:
-            given[part] = _made(kind, given[part], path, part)
-    config: Config = _made(Config, {"title": path.stem, "sets": [], **given, "solvers": solvers}, path, "the file")
-    _check(config, path)
+    try:
+        subjects = given.pop("solvers", {})
+        if not isinstance(subjects, dict) or not all(isinstance(settings, dict) for settings in subjects.values()):
+            raise ValueError("solvers must be tables of settings: [solvers.tsg]")
+        given["solvers"] = {
+            name: _build(Subject, {"kind": name, **settings}, name) for name, settings in subjects.items()
+        }
+        for name, section in _SECTIONS.items():
+            if name in given:
+                given[name] = _build(section, given[name], name)
+        config: Config = _build(Config, {"title": path.stem, "sets": [], **given}, "the file")
+        _check(config)
+    except ValueError as problem:
+        raise ValueError(f"{path.name}: {problem}") from None
     return config
 
 
-_PARTS: dict[str, type] = {
-    "tuning": Tuning,
-    "times": Times,
-    "errors": Errors,
-    "curves": Curves,
-    "ablation": Ablation,
-    "theory": Theory,
-}
-
-
-def key_of(task: Task) -> str:
-    """What a run is known by: everything that it depends on, and no limit."""
-    return _digest(task)
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _made(kind: type, given: Any, path: Path, where: str) -> Any:
+def _build(kind: type, given: Any, where: str) -> Any:
+    """A dataclass from a table of a TOML file; `where` names the table in messages."""
     if not isinstance(given, Mapping):
-        raise ValueError(f"{path.name}: {where} is {given!r}, where a table of settings is needed")
-    known = [one.name for one in fields(kind)]
-    strange = [name for name in given if name not in known]
-    if strange:
-        raise ValueError(f"{path.name}: {where} has {strange[0]!r}, which is not known; there are {', '.join(known)}")
-    made = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        raise ValueError(f"{where} must be a table of settings, not {given!r}")
+    known = [setting.name for setting in fields(kind)]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"{where} has an unknown setting {unknown[0]!r}: give one of {', '.join(known)}")
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     hints = get_type_hints(kind)
-    for name, value in made.items():
-        if not _is_a(value, hints[name]):
-            wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
-            raise ValueError(f"{path.name}: {where} has {name} = {value!r}, where {wanted} is needed")
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int | float) and not (name == "sizes" and one == -1):
-                _check_number(name, one, path, where)
-    return kind(**made)
+    for name, value in settings.items():
+        if not _matches(value, hints[name]):
+            expected = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
+            raise ValueError(f"{where} has {name} = {value!r}, which must be {expected}")
+        for entry in value if isinstance(value, tuple) else (value,):
+            if isinstance(entry, int | float) and not (name == "sizes" and entry == -1):
+                _check_number(name, entry, where)
+    return kind(**settings)
 
 
-def _check_number(name: str, value: float, path: Path, where: str) -> None:
-    """Raises a ValueError if a number is not in the range that its name allows."""
-    low, high = _RANGES.get(name, (-math.inf, math.inf))
-    if not low <= value <= high:
-        shown = shortened(repr(value), 60)
-        raise ValueError(f"{path.name}: {where} has {name} = {shown}: give a number from {low:,} to {high:,.0f}")
-
-
-def _is_a(value: Any, hint: Any) -> bool:
-    """Whether a value of a TOML file is what a field is annotated as."""
-    kinds = get_args(hint)
+def _matches(value: Any, hint: Any) -> bool:
+    """Whether a value of a TOML file has the annotated type of a field."""
+    arguments = get_args(hint)
     match get_origin(hint) or hint:
         case types.UnionType:
-            return any(_is_a(value, one) for one in kinds)
+            return any(_matches(value, option) for option in arguments)
         case origin if origin in (tuple, list):
-            return isinstance(value, list | tuple) and all(_is_a(one, kinds[0]) for one in value)
+            return isinstance(value, list | tuple) and all(_matches(entry, arguments[0]) for entry in value)
         case origin if origin is dict:
-            return isinstance(value, dict) and all(_is_a(one, kinds[1]) for one in value.values())
+            return isinstance(value, dict) and all(_matches(entry, arguments[1]) for entry in value.values())
         case kind if kind is Any:
             return True
         case kind if kind is float:
@@ -370,32 +264,40 @@ def _is_a(value: Any, hint: Any) -> bool:
             return type(value) is kind
 
 
-def _check(config: Config, path: Path) -> None:
+def _check_number(name: str, value: float, where: str) -> None:
+    """Raises a ValueError if a number is outside the range that its name allows."""
+    low, high = _RANGES.get(name, (-math.inf, math.inf))
+    if not low <= value <= high:
+        shown = shortened(repr(value), 60)
+        raise ValueError(f"{where} has {name} = {shown}: give a number from {low:,} to {high:,.0f}")
+
+
+def _check(config: Config) -> None:
+    """Raises a ValueError if settings contradict each other, or ask for nothing."""
     for name, subject in config.solvers.items():
         if subject.kind not in (*SOLVERS, "svm"):
-            raise ValueError(
-                f"{path.name}: solver {subject.kind!r} is not known: give one of {', '.join(SOLVERS)}, svm"
-            )
-        if subject.tuned not in ("shared", "own"):
-            raise ValueError(f'{path.name}: {name} has tuned = {subject.tuned!r}: give "shared" or "own"')
-        for given, known in (("parts", ("times", "errors", "curves")), ("protocols", PROTOCOLS)):
-            strange = [one for one in getattr(subject, given) if one not in known]
-            if strange:
-                raise ValueError(f"{path.name}: {name} has {strange[0]!r} in {given}: give of {', '.join(known)}")
+            raise ValueError(f"unknown solver {subject.kind!r}: give one of {', '.join(SOLVERS)}, svm")
+        _check_choices(f"{name} has tuned", [subject.tuned], ("shared", "own"))
+        _check_choices(f"{name} has parts", subject.parts, PARTS)
+        _check_choices(f"{name} has protocols", subject.protocols, PROTOCOLS)
     if config.sets and config.tuning.by not in config.solvers:
-        raise ValueError(f"{path.name}: tuning is by {config.tuning.by!r}, which is none of the solvers")
-    strange = [one for one in config.errors.protocols if one not in PROTOCOLS] if config.errors else []
-    if strange:
-        raise ValueError(f"{path.name}: protocol {strange[0]!r} is not known: give {' or '.join(PROTOCOLS)}")
-    if config.synthetic or (config.times and config.times.synthetic):
-        made = [*(config.sets if config.synthetic else ()), *(config.times.synthetic if config.times else ())]
-        for name in made:
-            if name not in KNOWN:
-                raise ValueError(f"{path.name}: no synthetic rows of {name!r} can be made: give {', '.join(KNOWN)}")
-    for name, sizes in config.times.synthetic.items() if config.times else ():
+        raise ValueError(f"tuning is by {config.tuning.by!r}, which is not among the solvers")
+    if config.errors is not None:
+        _check_choices("errors has protocols", config.errors.protocols, PROTOCOLS)
+    shapes = config.times.synthetic if config.times is not None else {}
+    for name in [*(config.sets if config.synthetic else ()), *shapes]:
+        if name not in KNOWN:
+            raise ValueError(f"the shape of {name!r} for synthetic rows is unknown: give one of {', '.join(KNOWN)}")
+    for name, sizes in shapes.items():
         for size in sizes:
-            _check_number("rows", size, path, f"synthetic {name}")
-    parts = [part for part in _PARTS if part != "tuning"]
-    rows = config.sets or config.theory or (config.times and config.times.synthetic)
-    if not rows or all(getattr(config, part) is None for part in parts):
-        raise ValueError(f"{path.name} asks for no run: give sets, solvers and a part, one of {', '.join(parts)}")
+            _check_number("rows", size, f"synthetic {name}")
+    parts = [name for name in _SECTIONS if name != "tuning"]
+    has_rows = config.sets or config.theory or shapes
+    if not has_rows or all(getattr(config, part) is None for part in parts):
+        raise ValueError(f"no runs: give sets, solvers and at least one of {', '.join(parts)}")
+
+
+def _check_choices(what: str, given: Any, allowed: tuple[str, ...]) -> None:
+    for choice in given:
+        if choice not in allowed:
+            raise ValueError(f"{what} = {choice!r}: give {' or '.join(map(repr, allowed))}")

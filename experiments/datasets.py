@@ -1,23 +1,19 @@
-"""Data sets by name: those of the paper, the SSL-book's, and whatever lies in the folder that ``S3VM_DATA`` names.
+"""Data sets by name: the paper's, the SSL book's, and any .npz file in the folder that ``S3VM_DATA`` names.
 
 `load` looks into that folder first, for ``.npz`` (arrays `X` and `y`, or the parts of a CSR matrix), svmlight, csv (the
-label in the first column, as UCI has it) and ``.mat`` files, compressed or not; else it downloads the set from where it
-was published, with pooch. What is done to the columns is little, and no label is looked at:
+label in the first column, as UCI publishes it) and ``.mat`` files, compressed or not; otherwise it downloads the set
+from where it was published. The columns are changed little, and no label is looked at:
 
 - measurements are standardised and clipped to ten standard deviations (CodRNA, IJCNN1, SUSY, Skin, Higgs, HEPMASS);
-- binary columns stay as they are (w8a), and so do the SSL-book's sets;
-- Dota2's first three columns are ids (region, mode and type of the game), each of which is made a 0/1 column; the other
+- binary columns stay as they are (w8a), and so do the SSL book's sets;
+- Dota2's first three columns are ids (region, mode and type of the game), each of which becomes 0/1 columns; the other
   113 (-1, 0, 1: which team has the hero) stay as they are.
 
-`mask` hides labels, `synthetic` makes rows of the same shape where only the speed matters.
+`mask` hides labels; `synthetic` makes rows of the same shape where only speed matters.
 """
 
-import bz2
-import gzip
-import lzma
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,16 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 
-__all__ = ["KNOWN", "Dataset", "Known", "folder", "found", "load", "mask", "names", "synthetic"]
+__all__ = ["KNOWN", "Dataset", "Known", "folder", "load", "local_files", "mask", "names", "synthetic"]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _SSL_BOOK = "http://olivier.chapelle.cc/ssl-book"
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_KINDS = (".npz", ".mat", ".csv", ".svmlight", ".libsvm", ".svm", ".t", ".tr")  # none of these: svmlight
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_FORMATS = (".npz", ".mat", ".csv", ".svmlight", ".libsvm", ".svm", ".t", ".tr")  # without a suffix: svmlight
 _CLIP = 10.0
 _DENSE = 2000  # columns up to which sparse rows are made dense: kernels are faster so
 _CLUSTERS = 6
@@ -51,9 +48,9 @@ class Dataset:
     y : array of shape (n,)
         0 and 1 for two classes, 1 being the positive one; else 0, 1, 2, ...
     splits : dict of int to array
-        Official choices of labelled rows, by their number: one row of row numbers a split.
+        Official choices of labelled rows, by how many they are: an array of row numbers, one line per split.
     source : str
-        The files that it was read from, without their folder, or ``"synthetic"``.
+        Names of the files it was read from, or ``"synthetic"``.
     description : str
     """
 
@@ -82,9 +79,10 @@ class Known:
     title : str
     n_rows, n_dims : int
     positive : float
-        Share of positive rows.
-    files : names of files without endings, the alternatives in order; each one or several that make the set together
-    urls : str
+        Fraction of positive rows.
+    files : tuple of tuple of str
+        Alternatives in order, each the names (without suffixes) of the files that together make the set.
+    urls : tuple of str
         Where they are published.
     standardise : bool
     ids : int
@@ -130,7 +128,7 @@ KNOWN: dict[str, Known] = {
         10_500_000,
         28,
         0.500,
-        (("hepmass",), ("all_train", "all_test")),
+        (("hepmass",), ("hepmass_10k",), ("all_train", "all_test")),
         (f"{_UCI}/00347/all_train.csv.gz", f"{_UCI}/00347/all_test.csv.gz"),
     ),
     "g241c": _ssl("g241c", 1500, 241, 0.5, "ssl_g241c", 5),
@@ -142,36 +140,37 @@ KNOWN: dict[str, Known] = {
 }
 
 
-class _Read(NamedTuple):
+class _Content(NamedTuple):
+    """What a file holds: rows and labels, or splits, or both."""
+
     X: Any
     y: Array | None
     splits: dict[int, Array]
 
 
 def folder() -> Path | None:
-    """The folder that ``S3VM_DATA`` names; None if it names none."""
-    named = os.environ.get("S3VM_DATA")
-    return Path(named).expanduser() if named else None
+    """The folder that ``S3VM_DATA`` names, or None."""
+    name = os.environ.get("S3VM_DATA")
+    return Path(name).expanduser() if name else None
 
 
 def names() -> list[str]:
-    """The sets that are known, and the further ``.npz`` files in the folder."""
+    """The known sets, and the other ``.npz`` files in the folder."""
     taken = {file.lower() for known in KNOWN.values() for files in known.files for file in files}
-    there = folder()
-    more = sorted(path.stem for path in there.glob("*.npz")) if there is not None and there.is_dir() else []
-    return [*KNOWN, *(stem for stem in more if stem.lower() not in taken and stem not in KNOWN)]
+    directory = folder()
+    others = sorted(path.stem for path in directory.glob("*.npz")) if directory is not None else []
+    return [*KNOWN, *(stem for stem in others if stem.lower() not in taken and stem not in KNOWN)]
 
 
-def found(name: str) -> list[Path]:
-    """The files of a set in the folder; an empty list if it is not there."""
-    there = folder()
-    if there is None or not there.is_dir():
+def local_files(name: str) -> list[Path]:
+    """The files of a set in the folder; empty if any is missing."""
+    directory = folder()
+    if directory is None or not directory.is_dir():
         return []
-    files = {_stem(path): path for path in sorted(there.iterdir()) if path.is_file()}
-    for alternative in KNOWN[name].files if name in KNOWN else ((name,),):
-        paths = [files[stem.lower()] for stem in alternative if stem.lower() in files]
-        if len(paths) == len(alternative):
-            return paths
+    paths = {_stem(path): path for path in sorted(directory.iterdir()) if path.is_file()}
+    for stems in KNOWN[name].files if name in KNOWN else ((name,),):
+        if all(stem.lower() in paths for stem in stems):
+            return [paths[stem.lower()] for stem in stems]
     return []
 
 
@@ -183,11 +182,11 @@ def load(name: str, *, download: bool = True, progress: bool = True) -> Dataset:
     name : str
         One of `names()`.
     download : bool, default True
-        Whether to fetch a set that is not in the folder; downloads are kept in the user's cache.
+        Whether to download a set that is not in the folder; downloads are kept in the user's cache.
     progress : bool, default True
-        Whether to show a bar meanwhile.
+        Whether to show a progress bar.
     """
-    paths = found(name)
+    paths = local_files(name)
     if not paths and name not in KNOWN:
         raise ValueError(
             f"there is no data set {name!r}: give one of {', '.join(names())}, or put {name}.npz (arrays X and y) into "
@@ -195,25 +194,24 @@ def load(name: str, *, download: bool = True, progress: bool = True) -> Dataset:
         )
     if not paths:
         if not download:
-            raise FileNotFoundError(
-                f"{name} is not in the folder that S3VM_DATA names ({folder() or 'which is not set'})"
-            )
-        paths = _downloaded(name, progress)
-    read = _together([_read(path) for path in paths], name)
-    assert read.y is not None
+            where = folder() or "which is not set"
+            raise FileNotFoundError(f"{name} is not in the folder that S3VM_DATA names ({where})")
+        paths = _download(name, progress)
+    content = _concatenate([_read(path) for path in paths], name)
+    assert content.y is not None
     known = KNOWN.get(name)
-    X, y = _columns(read.X, known), _codes(read.y, known)
+    X, y = _features(content.X, known), _codes(content.y, known)
     source = ", ".join(path.name for path in paths)
     part = f", of {known.n_rows:,} published" if known is not None and len(y) < known.n_rows else ""
-    treated = (
+    treatment = (
         "standardised" if known is None or known.standardise else "ids as 0/1 columns" if known.ids else "as it is"
     )
-    text = f"{known.title if known else name}: {len(y):,} rows{part}, {X.shape[1]:,} columns, {treated}"
-    return Dataset(name, X, y, read.splits, source, text)
+    text = f"{known.title if known else name}: {len(y):,} rows{part}, {X.shape[1]:,} columns, {treatment}"
+    return Dataset(name, X, y, content.splits, source, text)
 
 
 def mask(y: Any, n_labelled: int = 200, seed: int = 0, *, at_least: int = 2) -> Array:
-    """Labels of which all but `n_labelled` random ones are hidden (-1), `at_least` so many of each class being shown.
+    """Labels with all but `n_labelled` random ones hidden (-1); at least `at_least` of each class are shown.
 
     >>> y = np.array([0, 1] * 10)
     >>> int((mask(y, 6) >= 0).sum())
@@ -228,9 +226,9 @@ def mask(y: Any, n_labelled: int = 200, seed: int = 0, *, at_least: int = 2) -> 
         )
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(y), n_labelled, replace=False)
-    if min(np.sum(y[chosen] == one) for one in classes) < at_least:
-        # Drawing again until it fits could take for ever: the classes get their rows first, chance gives the others.
-        must = np.concatenate([rng.choice(np.flatnonzero(y == one), at_least, replace=False) for one in classes])
+    if min(np.sum(y[chosen] == label) for label in classes) < at_least:
+        # Drawing until it fits could take for ever: each class gets its rows first, the others are drawn.
+        must = np.concatenate([rng.choice(np.flatnonzero(y == label), at_least, replace=False) for label in classes])
         others = rng.permutation(np.setdiff1d(np.arange(len(y)), must))
         chosen = np.concatenate([must, others[: n_labelled - len(must)]])
     hidden = np.full(len(y), -1)
@@ -239,9 +237,9 @@ def mask(y: Any, n_labelled: int = 200, seed: int = 0, *, at_least: int = 2) -> 
 
 
 def synthetic(name: str, n_rows: int | None = None, seed: int = 0) -> Dataset:
-    """Rows of the shape of a known set: as many columns and, by default, rows, and the same share of positive ones.
+    """Rows of the shape of a known set: as many columns and, by default, rows, and the same fraction of positive ones.
 
-    Each class is a mixture of Gaussian clusters. Errors on it say nothing of the real set; seconds and bytes do.
+    Each class is a mixture of Gaussian clusters. Only seconds and bytes carry over to the real set, not errors.
     """
     if name not in KNOWN:
         raise ValueError(f"the shape of {name!r} is not known: give one of {', '.join(KNOWN)}")
@@ -253,128 +251,88 @@ def synthetic(name: str, n_rows: int | None = None, seed: int = 0) -> Dataset:
     X = rng.standard_normal((n_rows, known.n_dims), dtype=np.float32)
     X += centres[y, rng.integers(_CLUSTERS, size=n_rows)]
     X /= np.float32(np.sqrt(2))
-    return Dataset(name, X, y, {}, "synthetic", f"{n_rows:,} made rows of the shape of {known.title}")
+    return Dataset(name, X, y, {}, "synthetic", f"{n_rows:,} synthetic rows of the shape of {known.title}")
 
 
 # Finding and reading files
 
 
 def _stem(path: Path) -> str:
-    """The name of a file without its endings, in small letters."""
-    name = path.name
-    for endings in (_OPENERS, _KINDS):
-        for ending in endings:
-            if name.lower().endswith(ending):
-                name = name[: -len(ending)]
-                break
-    return name.lower()
+    """The name of a file without its suffixes, in lower case."""
+    name = path.name.lower()
+    for suffixes in (_COMPRESSED, _FORMATS):
+        name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+    return name
 
 
-def _downloaded(name: str, progress: bool) -> list[Path]:
-    pooch = optional("pooch", "data")
-    known, paths = KNOWN[name], []
+def _download(name: str, progress: bool) -> list[Path]:
+    pooch = optional("pooch", "experiments")
+    known = KNOWN[name]
+    cache: dict[str, Any] = {"path": pooch.os_cache("s3vm"), "progressbar": progress}
+    paths: list[Path] = []
     for url in known.urls:
-        unpack = pooch.Unzip() if url.endswith(".zip") else None
-        file = f"{name}-{url.rpartition('/')[2]}"
+        unzip = pooch.Unzip() if url.endswith(".zip") else None
         try:
-            got = pooch.retrieve(
-                url, None, fname=file, path=pooch.os_cache("s3vm"), processor=unpack, progressbar=progress
-            )
+            saved = pooch.retrieve(url, None, fname=f"{name}-{url.rpartition('/')[2]}", processor=unzip, **cache)
         except OSError as problem:
             raise ConnectionError(
                 f"{known.title} could not be downloaded from {url} ({type(problem).__name__}): get the file by other "
                 "means, put it into a folder, and name that in the environment variable S3VM_DATA"
             ) from problem
-        paths += [Path(path) for path in ([got] if unpack is None else got)]
+        paths += map(Path, saved if unzip else [saved])
     if len(paths) <= len(known.urls):
         return paths
-    wanted = [stem.lower() for stem in known.files[-1]]
-    return sorted((path for path in paths if _stem(path) in wanted), key=lambda path: wanted.index(_stem(path)))
+    members = [stem.lower() for stem in known.files[-1]]
+    return sorted((path for path in paths if _stem(path) in members), key=lambda path: members.index(_stem(path)))
 
 
-def _read(path: Path) -> _Read:
-    inner = path.name.lower()
-    for ending in _OPENERS:
-        inner = inner.removesuffix(ending)
-    if inner.endswith(".npz"):
-        return _read_npz(path)
-    if inner.endswith(".mat"):
+def _read(path: Path) -> _Content:
+    """One file, by the end of its name; csv files have the label first, and what has no known format is svmlight."""
+    optional("pyarrow", "experiments")
+    from s3vm.sources import readers
+
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    if name.endswith(".mat"):
         return _read_mat(path)
-    if inner.endswith(".csv"):
-        return _read_csv(path)
-    from sklearn.datasets import load_svmlight_file
-
-    with _opened(path) as file:
-        X, y = load_svmlight_file(file, dtype=np.float32)
-    return _Read(X, y, {})
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    opener = _OPENERS.get(path.suffix.lower(), open)
-    with opener(path, "rb") as file:
-        yield file
+    if name.endswith(".csv"):
+        table = readers.read(path, file_format="csv", header=None)
+        return _Content(table.rows[:, 1:], table.rows[:, 0], {})
+    file_format = "npz" if name.endswith(".npz") else "svmlight"
+    table = readers.read(path, "y", file_format=file_format)
+    splits = {}
+    if path.suffix.lower() == ".npz":
+        with np.load(path, allow_pickle=False) as stored:
+            splits = {int(key[8:]): stored[key] for key in stored if key.startswith("labeled_")}
+    return _Content(table.rows, table.labels, splits)
 
 
-def _read_npz(path: Path) -> _Read:
-    with np.load(path, allow_pickle=False) as stored:
-        if "y" not in stored or not ("X" in stored or "data" in stored):
-            raise ValueError(f"{path.name} needs the arrays X (or data, indices, indptr, shape) and y")
-        parts = ("data", "indices", "indptr")
-        X = stored["X"] if "X" in stored else sparse.csr_array(tuple(stored[part] for part in parts), stored["shape"])
-        splits = {int(key.partition("_")[2]): stored[key] for key in stored if key.startswith("labeled_")}
-        return _Read(X, stored["y"], splits)
-
-
-def _read_mat(path: Path) -> _Read:
-    """The SSL-book's files: one with X and y, and one with the labelled rows of each split, counted from 1."""
+def _read_mat(path: Path) -> _Content:
+    """The SSL book's files: one with X and y, and one with the labelled rows of each split, counted from 1."""
     from scipy.io import loadmat
 
     stored = loadmat(path)
     if "idxLabs" in stored:
         labelled = stored["idxLabs"].astype(np.intp) - 1
-        return _Read(None, None, {labelled.shape[1]: labelled})
-    return _Read(stored["X"], stored["y"].ravel(), {})
+        return _Content(None, None, {labelled.shape[1]: labelled})
+    return _Content(stored["X"], stored["y"].ravel(), {})
 
 
-def _read_csv(path: Path) -> _Read:
-    """Numbers, the label first; a line of names is passed over."""
-    csv = optional("pyarrow.csv", "data")
-    with _opened(path) as file:
-        first = file.readline().split(b",")[0]
-    try:
-        float(first)
-    except ValueError:
-        skipped = 1
-    else:
-        skipped = 0
-    with _opened(path) as file:
-        options = csv.ReadOptions(autogenerate_column_names=True, skip_rows=skipped)
-        table = csv.read_csv(file, read_options=options)
-    X = np.empty((table.num_rows, table.num_columns - 1), np.float32)
-    for at in range(X.shape[1]):
-        X[:, at] = table.column(at + 1).to_numpy()
-    return _Read(X, table.column(0).to_numpy(), {})
-
-
-def _together(parts: list[_Read], name: str) -> _Read:
-    """The rows of all files one below the other."""
-    rows = [part for part in parts if part.y is not None]
-    if not rows:
+def _concatenate(contents: list[_Content], name: str) -> _Content:
+    """The rows of all files, one below the other."""
+    labels = [content.y for content in contents if content.y is not None]
+    if not labels:
         raise ValueError(f"{name}: there are splits, but no rows")
-    splits = {number: rows for part in parts for number, rows in part.splits.items()}
-    if len(rows) == 1:
-        return _Read(rows[0].X, rows[0].y, splits)
-    stack = sparse.vstack if sparse.issparse(rows[0].X) else np.concatenate
-    return _Read(
-        stack([part.X for part in rows]), np.concatenate([part.y for part in rows if part.y is not None]), splits
-    )
+    rows = [content.X for content in contents if content.y is not None]
+    splits = {number: rows for content in contents for number, rows in content.splits.items()}
+    return _Content(rows[0] if len(rows) == 1 else stack(rows), np.concatenate(labels), splits)
 
 
-# Making columns of what was read
+# Features and classes
 
 
-def _columns(X: Any, known: Known | None) -> Rows:
+def _features(X: Any, known: Known | None) -> Rows:
     if sparse.issparse(X):
         X = X.toarray() if X.shape[1] <= _DENSE else sparse.csr_array(X, dtype=np.float32)
     if sparse.issparse(X):

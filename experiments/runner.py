@@ -1,4 +1,4 @@
-"""The runner: it gives tasks to workers, some at a time, and keeps a row of each before it gives the next."""
+"""Gives tasks to worker processes, several at a time, and keeps a row of each result."""
 
 import json
 import os
@@ -15,23 +15,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Config, key_of, read
+from experiments.config import Config, read
+from experiments.plan import Plan, Task, key_of
 from experiments.results import Results
 from s3vm.inspect.page import machine_facts
 
-__all__ = ["Standing", "run"]
-
-Task = dict[str, Any]
+__all__ = ["Count", "Progress", "run"]
 
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _FACTS = ("processor", "cores", "memory", "system")
-_TOO_MUCH = ("timeout", "memory")
+_OVER_LIMITS = ("timeout", "memory")
 _POLL = 0.05
 
 
 @dataclass
 class Count:
-    """Of the runs of one part: how many there are, are done, and went wrong."""
+    """How many runs a part has, how many are done, and how many failed."""
 
     total: int = 0
     done: int = 0
@@ -39,14 +38,14 @@ class Count:
 
 
 @dataclass
-class Standing:
-    """How far it has come: to look at while it runs, from another thread."""
+class Progress:
+    """How far an experiment is, to be read from another thread while it runs."""
 
     parts: dict[str, Count] = field(default_factory=dict)
     running: dict[int, tuple[Task, float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     last: dict[str, Any] | None = None
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def done(self) -> int:
@@ -57,8 +56,8 @@ class Standing:
         return sum(count.total for count in self.parts.values())
 
 
-def run(path: Any, output: Any, standing: Standing | None = None, processes: int | None = None) -> Results:
-    """Makes every run that the configuration asks for and that `output` has not; Ctrl-C keeps what is done.
+def run(path: Any, output: Any, progress: Progress | None = None, processes: int | None = None) -> Results:
+    """Makes every run of a configuration that `output` does not have yet; Ctrl-C keeps what is done.
 
     Parameters
     ----------
@@ -66,20 +65,20 @@ def run(path: Any, output: Any, standing: Standing | None = None, processes: int
         The configuration, a TOML file.
     output : str or path
         The parquet file. What is in it is not run again, unless it failed and its limits have been raised.
-    standing : Standing or None
-        Is told what happens.
+    progress : Progress or None
+        Is updated as runs start and end.
     processes : int or None
-        Runs at a time, if not as many as the configuration says.
+        Runs at a time; None is as many as the configuration says.
     """
     if not hasattr(os, "fork"):
-        raise OSError("experiments need processes with limits, which this system has not: use Linux")
+        raise OSError("experiments need processes with limits, which this system does not have: use Linux")
     config = read(path)
     results = Results(output, Path(path).read_text("utf-8"))
-    standing = standing or Standing()
+    progress = progress or Progress()
     workers = [_Worker() for _ in range(processes or config.processes)]
     try:
-        for tasks in config.stages(results):
-            _Stage(config, results, standing, tasks).run(workers)
+        for tasks in Plan(config).stages(results):
+            _Stage(config, results, progress, tasks).run(workers)
     finally:
         for worker in workers:
             worker.close()
@@ -87,20 +86,17 @@ def run(path: Any, output: Any, standing: Standing | None = None, processes: int
     return results
 
 
-_PYTHON_PATH = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 class _Stage:
-    """Tasks that do not wait for each other."""
+    """Tasks that do not depend on each other."""
 
-    def __init__(self, config: Config, results: Results, standing: Standing, tasks: Iterable[Task]) -> None:
-        self._config, self._results, self._standing = config, results, standing
+    def __init__(self, config: Config, results: Results, progress: Progress, tasks: Iterable[Task]) -> None:
+        self._config, self._results, self._progress = config, results, progress
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._problems: list[BaseException] = []
         self._queue: deque[Task] = deque()
-        self._common = _common(config)
+        self._common = _common_columns(config)
         for task in tasks:
-            count = standing.parts.setdefault(task["part"], Count())
+            count = progress.parts.setdefault(task["part"], Count())
             count.total += 1
             row = results.get(key_of(task))
             if row is not None and _is_final(row, config):
@@ -110,7 +106,7 @@ class _Stage:
                 self._queue.append(task)
 
     def run(self, workers: "list[_Worker]") -> None:
-        threads = [threading.Thread(target=self._serve, args=one, daemon=True) for one in enumerate(workers)]
+        threads = [threading.Thread(target=self._serve, args=slot, daemon=True) for slot in enumerate(workers)]
         for thread in threads:
             thread.start()
         try:
@@ -131,7 +127,7 @@ class _Stage:
                 answer = worker.ask({"task": task, **limits}, self._stopped)
                 if self._stopped.is_set():
                     return
-                self._keep(slot, task, answer or {"status": "crash", "message": worker.close()})
+                self._finish(slot, task, answer or {"status": "crash", "message": worker.close()})
         except BaseException as problem:
             self._problems.append(problem)
             self._stopped.set()
@@ -140,71 +136,71 @@ class _Stage:
         with self._lock:
             while self._queue and not self._stopped.is_set():
                 task = self._queue.popleft()
-                held_back = self._held_back(task)
-                if held_back is None:
-                    self._standing.running[slot] = task, time.monotonic()
+                skipped = self._skipped(task)
+                if skipped is None:
+                    self._progress.running[slot] = task, time.monotonic()
                     return task
-                self._record(task, held_back)
+                self._record(task, skipped)
             return None
 
-    def _keep(self, slot: int, task: Task, answer: dict[str, Any]) -> None:
+    def _finish(self, slot: int, task: Task, answer: dict[str, Any]) -> None:
         with self._lock:
-            self._standing.running.pop(slot, None)
+            self._progress.running.pop(slot, None)
             self._record(task, answer)
 
     def _record(self, task: Task, answer: dict[str, Any]) -> None:
-        count = self._standing.parts[task["part"]]
+        count = self._progress.parts[task["part"]]
         count.done += 1
         count.failed += answer["status"] != "ok"
-        if answer["status"] == "no data":  # no row: it may be there the next time
-            self._standing.missing[task["set"]] = answer["message"]
+        if answer["status"] == "no data":  # no row: the set may be there the next time
+            self._progress.missing[task["set"]] = answer["message"]
             return
-        known = {"key": key_of(task), "limit_seconds": self._config.limit(task["part"])}
-        row = self._common | task | known | answer
+        identity = {"key": key_of(task), "limit_seconds": self._config.limit(task["part"])}
+        row = self._common | task | identity | answer
         self._results.append(row)
-        self._standing.last = row
+        self._progress.last = row
 
-    def _held_back(self, task: Task) -> dict[str, Any] | None:
-        """Why a task need not be tried: its set is missing, or as many rows or fewer were too much before."""
-        if task["set"] in self._standing.missing:
-            return {"status": "no data", "message": self._standing.missing[task["set"]]}
+    def _skipped(self, task: Task) -> dict[str, Any] | None:
+        """The answer of a task that need not be tried: its set is missing, or as many rows or fewer were too many."""
+        if task["set"] in self._progress.missing:
+            return {"status": "no data", "message": self._progress.missing[task["set"]]}
         same = ("part", "set", "solver", "protocol", "synthetic")
         for row in self._results.rows():
-            if row["status"] not in _TOO_MUCH or any(row[name] != task[name] for name in same):
+            if row["status"] not in _OVER_LIMITS or any(row[name] != task[name] for name in same):
                 continue
-            if row["n"] is None or _smaller(row["n"], task["rows"]):
+            if row["n"] is None or _is_at_most(row["n"], task["rows"]):
                 size = f" with {row['n']:,} rows" if row["n"] else ""
                 return {"status": "skipped", "message": f"{row['status']}{size} before"}
         return None
 
 
 class _Worker:
-    """A Python of its own, with one thread, that is started when it is first asked, and again if it has died."""
+    """A Python process with one thread, started when it is first needed, and again after it has died."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._said: Any = None
+        self._stderr: Any = None
 
-    def ask(self, asked: dict[str, Any], stopped: threading.Event) -> dict[str, Any] | None:
+    def ask(self, request: dict[str, Any], stopped: threading.Event) -> dict[str, Any] | None:
         """The answer; None if the worker has died, or everything is to stop."""
-        process = self._process = self._process or self._started()
+        process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
         except BrokenPipeError:
             return None
-        got: list[str] = []
-        listen = process.stdout.readline
-        reader = threading.Thread(target=lambda: got.append(listen()), daemon=True)
+        lines: list[str] = []
+        readline = process.stdout.readline
+        reader = threading.Thread(target=lambda: lines.append(readline()), daemon=True)
         reader.start()
         while reader.is_alive() and not stopped.is_set():
             reader.join(_POLL)
-        return json.loads(got[0]) if got and got[0] else None
+        return json.loads(lines[0]) if lines and lines[0] else None
 
     def close(self) -> str:
-        """Ends it, with its child, and says what it said last."""
+        """Ends it with its child, and returns the last line of its standard error."""
         if self._process is None:
             return ""
         with suppress(ProcessLookupError):
@@ -212,38 +208,40 @@ class _Worker:
         with suppress(BrokenPipeError):
             self._process.communicate()
         self._process = None
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
-        self._said.close()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        self._stderr.close()
         return lines[-1] if lines else "the worker died"
 
-    def _started(self) -> "subprocess.Popen[str]":
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+    def _start(self) -> "subprocess.Popen[str]":
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        checkout = str(Path(__file__).parent.parent)  # where the worker finds this package, whatever the folder
+        search_path = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
         return subprocess.Popen(
             [sys.executable, "-m", "experiments.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
-            env=os.environ | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": _PYTHON_PATH},
-            start_new_session=True,  # Ctrl-C is for us
+            env=os.environ | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": search_path},
+            start_new_session=True,  # Ctrl-C is for the runner
         )
 
 
 def _is_final(row: dict[str, Any], config: Config) -> bool:
-    """Whether a run need not be made again: it went well, or too much was asked of limits that are no higher now."""
-    if row["status"] in _TOO_MUCH:
+    """Whether a run need not be made again: it succeeded, or exceeded limits that are no higher now."""
+    if row["status"] in _OVER_LIMITS:
         return bool(config.limit(row["part"]) <= row["limit_seconds"] and config.megabytes <= row["limit_megabytes"])
     return bool(row["status"] == "ok")
 
 
-def _smaller(n: int, rows: int | None) -> bool:
-    """Whether n rows are no more than a task asks for, None or -1 being all."""
+def _is_at_most(n: int, rows: int | None) -> bool:
+    """Whether n rows are at most as many as a task asks for, where None and -1 are all rows."""
     return rows is None or rows < 0 or n <= rows
 
 
-def _common(config: Config) -> dict[str, Any]:
-    facts = machine_facts()
-    here = {name: facts.pop(name) for name in _FACTS}
-    made = {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(facts)}
-    return made | {"limit_megabytes": config.megabytes}
+def _common_columns(config: Config) -> dict[str, Any]:
+    versions = machine_facts()
+    here = {name: versions.pop(name) for name in _FACTS}
+    columns = {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(versions)}
+    return columns | {"limit_megabytes": config.megabytes}

@@ -1,20 +1,20 @@
-r"""Theorems 1 and 2 as an experiment: Algorithm 1 (f_t) beside its twin on the exact kernel (h_t).
+r"""Theorems 1 and 2 as an experiment: Algorithm 1 (f_t) and its twin on the exact kernel (h_t).
 
 With ``gamma = theta / T^(3/4)``, batches of labelled and unlabelled rows and block t of random features,
 
     ``f_{t+1} = (1 - gamma) f_t - gamma zeta_t``,   ``h_{t+1} = (1 - gamma) h_t - gamma xi_t``
 
 where ``xi_t = C l'(f_t(x), y) k(x, .) + C* u'(f_t(x)) k(x, .)``, averaged over the batch, and ``zeta_t`` has features
-in the place of ``k``. Both take their slopes from ``f_t``. The theorems say
+in place of ``k``. Both take their slopes from ``f_t``. The theorems say
 
     ``E |f_t(x) - h_t(x)|^2 <= D / sqrt(T)``,               ``D = theta^2 M^2 (sqrt(kappa) + sqrt(phi))^2``
     ``E ||grad R(h_t)||^2 <= E / T^(1/4) + F / T^(3/4)``,
         ``E = (R(h_1) - R*) / theta + theta M^2 M' (sqrt(kappa) + sqrt(phi)) kappa``,  ``F = 2 theta M^2 L kappa``
 
-with ``M = C max|l'| + C* max|u'|``, ``M'`` the same of second derivatives, and ``L`` the Lipschitz constant of grad R,
-here its bound ``1 + kappa M'``. The losses must be smooth: the rounded hinge and DA. The unlabelled rows come from a
+with ``M = C max|l'| + C* max|u'|``, ``M'`` the same with second derivatives, and ``L`` the Lipschitz constant of grad
+R, here its bound ``1 + kappa M'``. The losses must be smooth: the rounded hinge and DA. The unlabelled rows come from a
 finite pool, so that R, its gradient and the gradient's norm are computed, not estimated. ``R*`` is unknown; the
-smallest R that any run has seen stands for it, which can only lower the bound.
+smallest R of any run stands for it, which can only lower the bound.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,21 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_moons
 
-from s3vm import backends
+from experiments.ablation import printed_tsg
+from s3vm import backends, philox
 from s3vm._utils.typing import Array
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers import PrintedTSG, Theorem
+from s3vm.solvers import Solver, Theorem
 from s3vm.solvers.stochastic import labelled_batch, labelled_slope, unlabelled_slope
 from s3vm.sources import ArraySource
 
 __all__ = ["Setting", "measure"]
 
 _KAPPA, _PHI = 1.0, 2.0  # k(x, x) <= 1, and |phi(x) phi(x')| <= 2 for phi = sqrt(2) cos
-_MOMENTS = 24  # of each run in which the gradient is looked at
+_CHECKPOINTS = 24  # of each run at which the gradient is measured
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,13 @@ class Setting:
             n_models=1,
         )
 
-    def solver(self, n_iterations: int) -> PrintedTSG:
-        """The package's own Algorithm 1, of which f_t here is to be the same."""
-        return PrintedTSG(
-            max_iter=n_iterations, batch_size=self.batch_size, n_features=self.n_features, step=Theorem(self.theta)
-        )
+    def solver(self, n_iterations: int) -> Solver:
+        """The package's own Algorithm 1, which must give the same f_t."""
+        sizes = {"batch_size": self.batch_size, "n_features": self.n_features}
+        return printed_tsg(max_iter=n_iterations, step=Theorem(self.theta), **sizes)
 
     def slopes(self) -> tuple[float, float]:
-        """``M`` and ``M'``: the largest first and second derivatives, weighed by C and C*."""
+        """``M`` and ``M'``: the largest first and second derivatives, weighted by C and C*."""
         steepest = np.sqrt(2 * self.s) * np.exp(-0.5)  # of exp(-s r^2), at r = 1 / sqrt(2 s)
         return self.C + self.C_star * steepest, self.C / self.width + self.C_star * 2 * self.s
 
@@ -91,7 +91,7 @@ def measure(n_iterations: int, n_seeds: int, setting: Setting | None = None) -> 
     -------
     dict
         ``distance``: mean over x of E|f_T - h_T|^2; ``worst_distance``: the largest over x and t; ``gradient``: E||grad
-        R(h_t)||^2, averaged over t as in the proof; ``least``: the smallest R seen; ``start``: R(h_1); D, E (without
+        R(h_t)||^2, averaged over t as in the proof; ``least``: the smallest R; ``start``: R(h_1); D, E (without
         R*) and F of the bounds.
     """
     setting = setting or Setting()
@@ -115,7 +115,7 @@ def measure(n_iterations: int, n_seeds: int, setting: Setting | None = None) -> 
 
 
 def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
-    """One run: |f_t - h_t|^2 at every row in some moments, and the gradient's squared norm there."""
+    """One run: |f_t - h_t|^2 at every row in some iterations, and the gradient's squared norm there."""
     problem = setting.problem(seed)
     assert problem.unlabelled is not None
     rows = problem.all_rows()
@@ -124,15 +124,15 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
     features = backends.backend("cpu", "float64").features(problem.kernel, seed, setting.n_features, problem.n_dims)
     size = float(Theorem(setting.theta).sizes(0, n_iterations, np.ones(1))[0])
     pool = _pool_indices(problem, n_iterations, setting.batch_size)
-    moments = set(np.unique(np.geomspace(1, n_iterations, _MOMENTS).round().astype(int)).tolist())
+    checkpoints = set(np.unique(np.geomspace(1, n_iterations, _CHECKPOINTS).round().astype(int)).tolist())
     f, dual = np.zeros(n_rows), np.zeros(n_rows)
     squared, gradients, risks = [], [], [_risk(problem, np.zeros(n_rows), 0.0)]
     for t in range(n_iterations):
-        known = labelled_batch(problem, t, setting.batch_size, draw=True)
-        at = np.concatenate([known, n_labelled + pool[t]])
+        labelled = labelled_batch(problem, t, setting.batch_size, draw=True)
+        at = np.concatenate([labelled, n_labelled + pool[t]])
         slope = np.concatenate(
             [
-                labelled_slope(problem, known, f[known, None]),
+                labelled_slope(problem, labelled, f[labelled, None]),
                 unlabelled_slope(problem, f[n_labelled + pool[t], None], 1.0),
             ]
         )[:, 0]
@@ -140,17 +140,17 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
         f = (1 - size) * f - size * (block @ (block[at].T @ slope))
         dual *= 1 - size
         np.add.at(dual, at, -size * slope)
-        if t + 1 in moments:
+        if t + 1 in checkpoints:
             h = gram @ dual
             squared.append((f - h) ** 2)
             whole = dual + _slopes(problem, h)
             gradients.append((t + 1, float(whole @ gram @ whole)))
             risks.append(_risk(problem, h, float(dual @ h)))
-    when, norms = np.array([one[0] for one in gradients]), np.array([one[1] for one in gradients])
-    stands_for = np.diff(np.concatenate([[0], when]))  # iterations up to each moment
+    at_iteration, norms = np.array(gradients).T
+    weights = np.diff(at_iteration, prepend=0)  # iterations up to each checkpoint
     return {
         "squared": squared,
-        "gradient": float(np.average(norms, weights=stands_for)),
+        "gradient": float(np.average(norms, weights=weights)),
         "last_gradient": float(norms[-1]),
         "least": min(risks),
         "start": risks[0],
@@ -159,16 +159,14 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
 
 
 def _pool_indices(problem: Problem, n_iterations: int, size: int) -> Array:
-    """Which rows of the pool each batch has: those that `ArraySource` hands out."""
-    from s3vm import philox
-
+    """The rows of the pool in each batch: those that `ArraySource` draws."""
     assert problem.unlabelled is not None
     steps = range(n_iterations)
     return philox.indices(problem.seed, Purpose.UNLABELLED, steps, size, problem.unlabelled.n_rows)
 
 
 def _slopes(problem: Problem, h: Array) -> Array:
-    """The derivative of R's losses with respect to h at every row: its coefficients on their kernel functions."""
+    """The derivative of R's losses with respect to h at every row: coefficients of their kernel functions."""
     n_labelled = problem.n_labelled
     labelled = labelled_slope(problem, np.arange(n_labelled), h[:n_labelled, None])
     return np.concatenate([labelled, unlabelled_slope(problem, h[n_labelled:, None], 1.0)])[:, 0]

@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 # For development, or for hardware that this machine may lack.
-ELSEWHERE = {"docs", "gpu", "test"}
+ELSEWHERE = {"docs", "experiments", "gpu", "test"}
 
 FITTED = """
     import numpy as np
@@ -79,7 +79,7 @@ EXTRAS = {
                 assert np.mean(distributed.predict(rows[0]).compute() == y) > 0.8
     """,
     "data": """
-        import pathlib, pooch
+        import pathlib
         lines = [f"{a},{b},{label if label >= 0 else ''}" for (a, b), label in zip(X, some)]
         pathlib.Path("rows.csv").write_text("\\n".join(["a,b,label", *lines]))
         source = s3vm.FileSource("rows.csv", target="label")

@@ -27,7 +27,6 @@ from s3vm import (
     BatchSource,
     DaskS3VMClassifier,
     FileSource,
-    HalvingSearchCV,
     Hat,
     Hinge,
     LabeledKFold,
@@ -331,23 +330,6 @@ def test_every_setting_is_in_the_table():
 def test_settings_of_the_cluster(name):
     with raises(rf"\b{name}="):  # before anybody looks for a client
         DaskS3VMClassifier(**{name: WRONG["array"]}).fit(X, Y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    table(
-        {
-            "factor": ({"factor": 1}, "factor=1 is not valid"),
-            "factor of text": ({"factor": "a"}, "factor='a'"),
-            "factor NaN": ({"factor": np.nan}, "factor=nan"),
-            "min_unlabeled": ({"min_unlabeled": 2.5}, "min_unlabeled=2.5"),
-            "cv": ({"cv": 1}, "cv=1 folds cannot be made"),
-        }
-    ),
-)
-def test_settings_of_the_search(settings, words):
-    with raises(words):
-        HalvingSearchCV(make(), {"C": [1.0]}, **settings).fit(X, Y)
 
 
 PARTS = [*SOLVERS.values(), *STEPS.values(), *KERNELS.values(), *LABELLED_LOSSES.values(), *UNLABELLED_LOSSES.values()]

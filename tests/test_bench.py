@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from experiments import cli as benching
-from experiments import config, datasets, results, runner, theory, work, worker
-from experiments.__main__ import app as experiments_app
+from experiments import cli, config, datasets, results, runner, theory, work, worker
+from experiments.__main__ import app
 from experiments.ablation import VARIANTS, PrintedHat
+from experiments.plan import Plan
 from experiments.report import charts
 from experiments.report.experiment import of_experiment
 from experiments.report.tally import Tally, exponent
@@ -28,7 +28,6 @@ from sklearn.datasets import make_blobs
 from typer.testing import CliRunner
 
 from s3vm import backends
-from s3vm.cli.app import app
 from s3vm.cli.console import Screen
 from test_report import assert_self_contained, browse, needs_browser, read
 
@@ -82,9 +81,7 @@ def toy(tmp_path_factory):
 
 
 def bench(*args, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, args)], env={"COLUMNS": "120", "TERM": "dumb"})
-    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
-    return result
+    return command("bench", *args, code=code)
 
 
 def rows_of(path):
@@ -102,7 +99,7 @@ def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
     path, output = write(folder, TINY), folder / "tiny.parquet"
     journal = folder / "tiny.parquet.journal"
-    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    command = [sys.executable, "-m", "experiments", "bench", str(path), "-o", str(output), "-q"]
     process = subprocess.Popen(command, start_new_session=True)
     deadline = time.monotonic() + 100
     while not (journal.exists() and len(journal.read_text().splitlines()) >= 8):
@@ -132,7 +129,7 @@ def test_interrupted_runs_go_on(tiny):
     assert len(before) >= 8
     for row in before:
         assert rows[row["key"]] == row, "what was done is not done again"
-    assert "s3vm report" in shown
+    assert "experiments report" in shown
     deadline = time.monotonic() + 20
     while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -173,7 +170,7 @@ def test_one_row_a_run(tiny):
 
 
 def test_nothing_is_left_to_do(tiny, monkeypatch):
-    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("nothing should run"))
+    monkeypatch.setattr(runner._Worker, "_start", lambda self: pytest.fail("nothing should run"))
     output = tiny[0]
     before = rows_of(output)
     kept = [row for row in before if row["status"] != "skipped"]
@@ -186,7 +183,7 @@ def test_nothing_is_left_to_do(tiny, monkeypatch):
     assert sorted(row["key"] for row in found.rows()) == sorted(row["key"] for row in kept)
     screen, shown = Screen(), Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    benching.bench(screen, str(output.with_name("less.toml")), str(output.with_name("copy.parquet")), None, True)
+    cli.bench(screen, str(output.with_name("less.toml")), str(output.with_name("copy.parquet")), None, True)
     assert f"{len(kept)} of {len(kept)} runs" in shown.getvalue()
 
 
@@ -226,7 +223,7 @@ def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status
     assert sizes_of[4000]["limit_seconds"] == seconds
     (later,) = [row for row in rows_of(output) if row["status"] == "skipped"]
     assert later["message"] == f"{status} with 4,000 rows before"
-    monkeypatch.setattr(runner._Worker, "_started", lambda self: pytest.fail("what was too much is not tried again"))
+    monkeypatch.setattr(runner._Worker, "_start", lambda self: pytest.fail("what was too much is not tried again"))
     assert [row["status"] for row in runner.run(path, output).rows() if row["part"] == "times"] == statuses
     (first,) = [row for row in rows_of(output) if row["status"] == status]
     more = config.read(write(tmp_path, SLOW.format(**settings | {"seconds": seconds + 1}), "more.toml"))
@@ -236,7 +233,7 @@ def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status
 def test_a_worker_that_has_died_is_known_by_its_pipe(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     one = runner._Worker()
-    one._process = one._started()
+    one._process = one._start()
     one._process.wait()
     assert one.ask({"task": {}}, threading.Event()) is None
     assert one.close() == "the worker died"
@@ -263,7 +260,7 @@ from experiments import work, worker
 def raises(problem):
     raise problem
 
-worker._AROUND = 1.0
+worker._OVERHEAD = 1.0
 one = worker.Worker()
 for run in (
     lambda tell: tell({"n": 3, "error": float("nan")}) or {"seconds": 2.0},
@@ -274,7 +271,7 @@ for run in (
     lambda tell: raises(ZeroDivisionError("by zero")),
     lambda tell: os._exit(0),
 ):
-    print(json.dumps(one._in_a_child(run, 0.0)))
+    print(json.dumps(one._in_child(run, 0.0)))
 """
 
 
@@ -284,14 +281,14 @@ def test_what_a_child_comes_to():
     assert answers == [
         {"n": 3, "error": None, "seconds": 2.0, "status": "ok", "message": None},
         {"n": 3, "status": "crash", "message": "killed by SIGTERM"},
-        {"n": 3, "status": "timeout", "message": "stopped after 1 s by the clock on the wall"},
+        {"n": 3, "status": "timeout", "message": "stopped after 1 s of wall-clock time"},
         {"status": "memory", "message": "out of memory"},
         {"status": "skipped", "message": "the set has 5 rows"},
         {"status": "crash", "message": "ZeroDivisionError: by zero"},
-        {"status": "crash", "message": "the process ended without a word"},
+        {"status": "crash", "message": "the process ended without an answer"},
     ]
     assert worker._killed(signal.SIGKILL, 1.0) == {"status": "memory", "message": "killed by the system"}
-    assert worker._killed(signal.SIGPROF, 1.5)["message"] == "stopped after 1.5 s of the processor"
+    assert worker._killed(signal.SIGPROF, 1.5)["message"] == "stopped after 1.5 s of processor time"
 
 
 def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
@@ -312,16 +309,16 @@ def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_cell_of_the_grid_that_overflows_is_a_bad_one(tmp_path):
     text = TINY.replace("log_c = [0, 1]", "log_c = [307, 1]").replace("log_gamma = [-3, -2]", "log_gamma = [-2]")
-    oracle = config.read(write(tmp_path, text))._tuned("oracle")
-    told = []
-    chosen = work.tune(next(oracle), datasets.load("toy", progress=False), told.append)
+    oracle = Plan(config.read(write(tmp_path, text)))._tuning("oracle")
+    facts = []
+    chosen = work.tune(next(oracle), datasets.load("toy", progress=False), facts.append)
     assert (chosen["C"], chosen["gamma"]) == (10.0, 0.01)
-    assert told[0]["n"] == 150
+    assert facts[0]["n"] == 150
 
 
 def test_ctrl_c(tmp_path):
     path, output = write(tmp_path, TINY), tmp_path / "tiny.parquet"
-    command = [sys.executable, "-m", "s3vm", "bench", str(path), "-o", str(output), "-q"]
+    command = [sys.executable, "-m", "experiments", "bench", str(path), "-o", str(output), "-q"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     journal = tmp_path / "tiny.parquet.journal"
     while not journal.exists():
@@ -329,8 +326,8 @@ def test_ctrl_c(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "runs are kept in" in said
-    assert "goes on from there" in said
+    assert "runs are saved in" in said
+    assert "the same command resumes" in said
     assert len(rows_of(output)) >= 1
     assert not journal.exists()
 
@@ -339,18 +336,18 @@ def test_ctrl_c(tmp_path):
     ("text", "message"),
     [
         ("sets = [", "tiny.toml is not valid TOML"),
-        ("colour = 1", "the file has 'colour', which is not known; there are title, sets"),
-        ("[times]\nsize = [1]", "times has 'size', which is not known"),
-        ("[solvers]\nfoo = {}", "solver 'foo' is not known: give one of tsg"),
+        ("colour = 1", "the file has an unknown setting 'colour': give one of title, sets"),
+        ("[times]\nsize = [1]", "times has an unknown setting 'size'"),
+        ("[solvers]\nfoo = {}", "unknown solver 'foo': give one of tsg"),
         ("[solvers]\ntsg = { tuned = 'x' }", "tsg has tuned = 'x'"),
-        ("[errors]\nprotocols = ['x']", "protocol 'x' is not known: give honest or oracle"),
-        ("sets = ['skin']", "tuning is by 'tsg', which is none of the solvers"),
-        ("[times.synthetic]\nfoo = [10]", "no synthetic rows of 'foo' can be made"),
-        ("title = 1.5", "the file has title = 1.5, where str is needed"),
-        ("sets = 'skin'", "the file has sets = 'skin', where tuple[str, ...] is needed"),
-        ("[errors]\ntrials = 1.5", "errors has trials = 1.5, where int is needed"),
-        ("errors = 3", "errors is 3, where a table of settings is needed"),
-        ("solvers = 3", "solvers are tables of settings: [solvers.tsg]"),
+        ("[errors]\nprotocols = ['x']", "errors has protocols = 'x': give 'honest' or 'oracle'"),
+        ("sets = ['skin']", "tuning is by 'tsg', which is not among the solvers"),
+        ("[times.synthetic]\nfoo = [10]", "the shape of 'foo' for synthetic rows is unknown"),
+        ("title = 1.5", "the file has title = 1.5, which must be str"),
+        ("sets = 'skin'", "the file has sets = 'skin', which must be tuple[str, ...]"),
+        ("[errors]\ntrials = 1.5", "errors has trials = 1.5, which must be int"),
+        ("errors = 3", "errors must be a table of settings, not 3"),
+        ("solvers = 3", "solvers must be tables of settings: [solvers.tsg]"),
         ("seconds = nan", "tiny.toml: the file has seconds = nan: give a number from 0.001 to 10,000,000"),
         ("seconds = -1", "tiny.toml: the file has seconds = -1: give a number from 0.001 to 10,000,000"),
         ("[times]\nseconds = 0", "tiny.toml: times has seconds = 0: give a number from 0.001 to 10,000,000"),
@@ -365,14 +362,14 @@ def test_ctrl_c(tmp_path):
         ("[curves]\ntrials = -1", "tiny.toml: curves has trials = -1: give a number from 1 to"),
         ("[solvers]\ntsg = { trials = 0 }", "tiny.toml: tsg has trials = 0: give a number from 1 to"),
         ("[solvers]\ntsg = { weight = inf }", "tiny.toml: tsg has weight = inf: give a number from 0 to"),
-        ("[solvers]\ntsg = { parts = ['time'] }", "tsg has 'time' in parts: give of times, errors, curves"),
-        ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has 'x' in protocols: give of honest, oracle"),
+        ("[solvers]\ntsg = { parts = ['time'] }", "tsg has parts = 'time': give 'times' or 'errors' or 'curves'"),
+        ("[solvers]\ntsg = { protocols = ['x'] }", "tsg has protocols = 'x': give 'honest' or 'oracle'"),
         ("[times]\nsizes = [-1, 0]", "tiny.toml: times has sizes = 0: give a number from 1 to"),
         ("[times.synthetic]\nskin = [-1]", "tiny.toml: synthetic skin has rows = -1: give a number from 1 to"),
         ("[tuning]\nlog_c = [400]", "tiny.toml: tuning has log_c = 400: give a number from -307 to 307"),
-        ("", "tiny.toml asks for no run: give sets, solvers and a part, one of times, errors"),
-        ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml asks for no run: give sets, solvers and a part"),
-        ("solvers = { tsg = {} }\n[errors]", "tiny.toml asks for no run: give sets, solvers and a part"),
+        ("", "tiny.toml: no runs: give sets, solvers and at least one of times, errors"),
+        ("sets = ['skin']\nsolvers = { tsg = {} }", "tiny.toml: no runs: give sets, solvers and at least one of"),
+        ("solvers = { tsg = {} }\n[errors]", "tiny.toml: no runs: give sets, solvers and at least one of"),
         (b"title = '\xe9'", "tiny.toml is not UTF-8: save the file as UTF-8"),
     ],
 )
@@ -400,8 +397,8 @@ def test_the_experiments_of_this_repository():
     folder = os.path.join(os.path.dirname(__file__), "..", "experiments")
     for name in ("quick", "part", "paper"):
         found = config.read(os.path.join(folder, f"{name}.toml"))
-        seven = {subject.kind for subject in found.solvers.values()}
-        assert seven >= {"tsg", "frs", "bgs", "cccp", "light", "newton", "incremental", "svm"}
+        kinds = {subject.kind for subject in found.solvers.values()}
+        assert kinds >= {"tsg", "frs", "bgs", "cccp", "light", "newton", "incremental", "svm"}
         assert found.title
 
 
@@ -413,7 +410,7 @@ def test_f_is_that_of_the_package():
     mine = theory._run(setting, 7, 40)["f"]
     problem, engine = setting.problem(7), backends.backend("reference", "float64")
     state = deque(setting.solver(40).run(problem, engine), maxlen=1)[0]
-    np.testing.assert_allclose(mine, state.model().decision(problem.everything(), engine)[:, 0], atol=1e-9)
+    np.testing.assert_allclose(mine, state.model().decision(problem.all_rows(), engine)[:, 0], atol=1e-9)
 
 
 def test_constants_of_the_theorems():
@@ -471,7 +468,7 @@ def test_tally():
 
 
 def a_large_experiment():
-    """Four sets: three sizes, a failure and ten trials; solvers as printed only; neither; nothing that has begun."""
+    """Four sets: three sizes, a failure and ten trials; solvers as printed only; neither; only runs that crashed."""
     rows = [made(solver=one, n=n, seconds=(n / 1000) ** 2) for one in ("tsg", "frs") for n in (1000, 2000, 4000)]
     rows += [made(solver="light", n=1000, seconds=9.0), made(solver="light", n=2000, status="timeout", seconds=None)]
     rows += [made(solver="cccp", n=2000, status="memory", seconds=None)]
@@ -485,8 +482,25 @@ def a_large_experiment():
     ]
 
 
+def test_solvers_are_shown_in_the_order_of_the_file_and_new_ones_just_appear():
+    names = {"mine": "mine", "frs": "frs", "tsg": "tsg", "tsg, safe": "tsg", "mine, as printed": "mine"}
+    subjects = {name: {"kind": kind, "printed": "printed" in name} for name, kind in names.items()}
+    rows = [made(solver=name, n=n) for name in (*reversed(names), "other") for n in (1000, 2000)]
+    tally = Tally(rows, subjects)
+    assert tally.solvers == [*names, "other"]
+    assert tally.rivals == ["frs", "tsg"]
+    styles = charts.styles(tally)
+    assert len({(look["color"], look["marker"], look["linestyle"]) for look in styles.values()}) == 6
+    assert styles["mine"]["color"] == styles["mine, as printed"]["color"] != styles["frs"]["color"]
+    assert [name for name, look in styles.items() if look["linestyle"] == "--"] == ["mine, as printed"]
+    assert [text.get_text() for text in charts.times(tally, tally.sets).legends[0].texts] == [*names, "other"]
+    many = Tally([made(solver=f"solver {k}") for k in range(30)])
+    assert len({(look["color"], look["marker"]) for look in charts.styles(many).values()}) == 30
+
+
 def test_charts():
-    tally = Tally(a_large_experiment())
+    printed = {"tsg, as printed": {"kind": "tsg", "printed": True}}
+    tally = Tally(a_large_experiment(), printed)
     assert len(tally.sets) == 4
     figure = charts.times(tally, tally.sets)
     assert [ax.get_visible() for ax in figure.axes] == [True] * 4 + [False] * 2
@@ -513,8 +527,7 @@ def test_report_of_a_large_experiment(tmp_path):
 
 def test_report(tiny, tmp_path):
     output = tmp_path / "report.html"
-    result = CliRunner().invoke(app, ["report", str(tiny[0]), "-o", str(output)])
-    assert result.exit_code == 0, result.stderr
+    command("report", tiny[0], "-o", output)
     page = read(output)
     assert_self_contained(page)
     headings = " ".join(page.headings())
@@ -550,33 +563,31 @@ def test_report_in_a_browser(tiny, tmp_path):
 
 def test_reports_of_what_is_none(tmp_path):
     def complaint(path):
-        result = CliRunner().invoke(app, ["report", str(path)], env={"COLUMNS": "300"})
-        assert result.exit_code == 1
-        return result.stderr
+        return command("report", path, code=1).stderr
 
-    assert "there is no such file" in complaint(tmp_path / "none.parquet")
+    assert "no such file" in complaint(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     assert "bad.parquet is not a file of results" in complaint(tmp_path / "bad.parquet")
     pq.write_table(pa.table({"part": ["times"]}), tmp_path / "other.parquet")
-    assert "is not a file of results: it has no column 'config'" in complaint(tmp_path / "other.parquet")
+    assert "is not a file of results: there is no column 'config'" in complaint(tmp_path / "other.parquet")
     whole = (tmp_path / "other.parquet").read_bytes()
     (tmp_path / "damaged.parquet").write_bytes(whole[:-60] + b"\xff" * 52 + whole[-8:])
     assert "damaged.parquet is not a file of results" in complaint(tmp_path / "damaged.parquet")
     with pytest.raises(FileNotFoundError):
         of_experiment(tmp_path / "none.parquet", tmp_path / "report.html")
     Results(tmp_path / "empty.parquet").close()
-    assert "has no rows: run s3vm bench first" in complaint(tmp_path / "empty.parquet")
+    assert "has no rows: run python -m experiments bench first" in complaint(tmp_path / "empty.parquet")
 
 
 def test_live_table():
     from rich.console import Console
 
-    standing = runner.Standing({"times": runner.Count(10, 4, 1)})
+    progress = runner.Progress({"times": runner.Count(10, 4, 1)})
     task = {"part": "times", "set": "skin", "solver": "tsg", "rows": 2000, "trial": 1}
-    standing.running[0] = task, time.monotonic() - 3
-    standing.last = made()
+    progress.running[0] = task, time.monotonic() - 3
+    progress.last = made()
     out = io.StringIO()
-    Console(width=100, file=out).print(benching._table(standing))
+    Console(width=100, file=out).print(cli._table(progress))
     shown = out.getvalue()
     for text in ("4 of 10 runs", "skin", "2,000 rows", "3.0 s", "last: times skin tsg: 10.0% in 1.0 s"):
         assert text in shown
@@ -587,7 +598,7 @@ def test_live_table():
 
 def command(*args, code=0):
     """The outcome of `python -m experiments`, which must end with that code."""
-    result = CliRunner().invoke(experiments_app, list(map(str, args)), env={"COLUMNS": "300", "TERM": "dumb"})
+    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "300", "TERM": "dumb"})
     assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
     return result
 
@@ -615,10 +626,10 @@ def test_a_report_of_results_that_make_no_sense(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("bench e.toml -o e.toml", "e.toml cannot be written: it is an input"),
-        ("report e.toml -o e.toml", "e.toml cannot be written: it is an input"),
-        ("report .", "no such file"),
-        ("report ''", "'': "),
+        ("bench e.toml -o e.toml", "e.toml cannot be written: it is"),
+        ("report e.toml -o e.toml", "e.toml cannot be written: it is"),
+        ("report .", ".: no such file; python -m experiments bench makes one"),
+        ("report ''", "'': no such file; python -m experiments bench makes one"),
     ],
 )
 def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
@@ -627,3 +638,10 @@ def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
     assert message in command(*shlex.split(args), code=1).stderr
     assert (tmp_path / "e.toml").read_text() == "[theory]\n"
     assert [path.name for path in tmp_path.iterdir()] == ["e.toml"]
+
+
+def test_a_worker_finds_the_package_in_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    path = write(tmp_path, "processes = 1\n[solvers]\ntsg = {}\n[theory]\niterations = [8]\nseeds = 1\n")
+    assert [row["status"] for row in runner.run(path, tmp_path / "out.parquet").rows()] == ["ok"]

@@ -85,7 +85,7 @@ def test_ids_become_columns_and_parts_are_put_together(folder):
     )
     labels = np.where(np.arange(50) % 2, 1, -1)
     (folder / "dota2_train.npz").write_bytes(npz(X=rows[:40], y=labels[:40]))
-    assert datasets.found("dota2") == []  # a half is not the set
+    assert datasets.local_files("dota2") == []  # a half is not the set
     (folder / "dota2_test.npz").write_bytes(npz(X=rows[40:], y=labels[40:]))
     data = load("dota2", download=False)
     assert data.X.shape == (50, 3 + 1 + 2 + 4)
@@ -132,13 +132,17 @@ def test_other_files_are_sets_too(folder):
     assert "mine" in datasets.names()
     np.testing.assert_array_equal(load("mine").y, [0, 1, 2] * 20)
     (folder / "bad.npz").write_bytes(npz(Z=X))
-    with pytest.raises(ValueError, match=r"bad.npz needs the arrays X"):
+    with pytest.raises(ValueError, match=r"bad.npz has no array 'X'"):
         load("bad")
 
 
 def test_what_is_not_there(folder):
     with pytest.raises(ValueError, match="there is no data set 'foo': give one of codrna, w8a"):
         load("foo")
+    (folder / "hepmass_10k.npz").write_bytes(npz(X=X, y=Y))
+    assert datasets.names() == [*KNOWN], "a part of a known set is not another set"
+    assert [path.name for path in datasets.local_files("hepmass")] == ["hepmass_10k.npz"]
+    (folder / "hepmass_10k.npz").unlink()
     with pytest.raises(FileNotFoundError, match="hepmass is not in the folder that S3VM_DATA names"):
         load("hepmass", download=False)
 

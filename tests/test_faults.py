@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 import s3vm
 from effort import cases
-from s3vm import TSG, FileSource, HalvingSearchCV, S3VMClassifier, S3VMClassifierCV
+from s3vm import TSG, FileSource, S3VMClassifier, S3VMClassifierCV
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
 from s3vm.sources.readers import svmlight
@@ -165,15 +165,6 @@ def test_ctrl_c_while_tuning_and_following():
         clf.partial_fit(X[100:], SOME[100:])
     clf.set_params(verbose=0).partial_fit(X[100:], SOME[100:])
     assert np.isfinite(clf.decision_function(X)).all()
-
-
-def test_ctrl_c_ends_a_search_and_not_only_one_candidate():
-    settings = {"solver": FAST, "random_state": 0, "verbose": interrupting_at(3)}
-    search = HalvingSearchCV(S3VMClassifier(**settings), {"C": [1, 10, 100]}, random_state=0)
-    with pytest.raises(KeyboardInterrupt):
-        search.fit(X, SOME)
-    with pytest.raises(NotFittedError):
-        search.predict(X)
 
 
 def test_ctrl_c_at_any_moment():

@@ -16,7 +16,7 @@ README = ROOT / "README.md"
         ("README.md", 2, 3),
         ("docs/index.md", 1, 1),
         ("docs/quickstart.md", 8, 2),
-        ("docs/guide.md", 1, 0),
+        ("docs/guide.md", 2, 0),
         ("docs/serving.md", 5, 0),
     ],
 )

@@ -13,49 +13,59 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ablation", "boxes", "curves", "theory", "times"]
+__all__ = ["ablation", "boxes", "curves", "styles", "theory", "times"]
 
 _WIDTH, _PANEL = 7.1, 2.15  # inches: the page's width, and the height of a row of panels
 _SMALL = 7.5  # points
-# Okabe and Ito's colours, and a marker each, so that colour is not needed; what is printed is dashed.
-_LOOKS: dict[str, tuple[str, str, str]] = {
-    "tsg": ("#0072B2", "o", "-"),
-    "frs": ("#009E73", "s", "-"),
-    "bgs": ("#E69F00", "D", "-"),
-    "cccp": ("#D55E00", "^", "-"),
-    "light": ("#CC79A7", "v", "-"),
-    "newton": ("#56B4E9", "P", "-"),
-    "incremental": ("#000000", "X", "-"),
-    "svm": ("#8A8A8A", "d", "-"),
-    "tsg, as printed": ("#0072B2", "o", "--"),
-    "frs, as printed": ("#009E73", "s", "--"),
-    "tsg, safe": ("#0072B2", "*", "-"),
-}
-_MARKERS, _COLOURS = (
-    "os^vDPX*d",
-    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#000000"),
-)
+# Okabe and Ito's colours, and a marker for each solver, so that colour is not needed.
+_COLOURS = ("#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#8A8A8A")
+_MARKERS = "osD^vPXd*p"
+
+
+def styles(tally: Tally) -> dict[str, dict[str, Any]]:
+    """How the lines of each solver look: one colour per algorithm, in their order; dashed and hollow if printed."""
+    kinds = list(dict.fromkeys([*tally.rivals, *map(tally.kind, tally.solvers)]))
+    looks: dict[str, dict[str, Any]] = {}
+    used: set[tuple[str, bool]] = set()
+    spare = len(kinds)
+    for solver in tally.solvers:
+        kind, is_printed = tally.kind(solver), tally.is_printed(solver)
+        number = kinds.index(kind)
+        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+        if (kind, is_printed) in used:  # other settings of the same algorithm
+            marker, spare = _MARKERS[spare % len(_MARKERS)], spare + 1
+        used.add((kind, is_printed))
+        looks[solver] = {
+            "color": colour,
+            "marker": marker,
+            "linestyle": "--" if is_printed else "-",
+            "markerfacecolor": "none" if is_printed else colour,
+            "markersize": 4,
+            "linewidth": 1.3,
+        }
+    return looks
 
 
 def times(tally: Tally, sets: Sequence[str]) -> "Figure":
-    """Seconds against rows, log-log, a panel a set; the number beside a line is its fitted slope."""
+    """Seconds against rows, log-log, one panel per set; the number next to a line is its fitted slope."""
+    looks = styles(tally)
 
     def draw(ax: "Axes", name: str) -> None:
-        ax.loglog()  # also if no run went well
+        ax.loglog()  # even if no run succeeded
         ends = []
         limits = {row["limit_seconds"] for row in tally.of("times", set=name)}
-        for solver in tally.solvers:
+        for solver, look in looks.items():
             sizes, seconds = tally.times(name, solver)
-            look = _look(solver)
+            colour = look["color"]
             if sizes:
                 ax.plot(sizes, seconds, **look)
-                ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), look["color"]))
+                ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), colour))
             for row in tally.failures(name, solver):
                 mark = "x" if row["status"] == "timeout" else "+"
-                ax.plot(row["n"], row["limit_seconds"], mark, color=look["color"], markersize=6, mew=1.6)
+                ax.plot(row["n"], row["limit_seconds"], mark, color=colour, markersize=6, mew=1.6)
                 if sizes:
-                    path = [sizes[-1], row["n"]], [seconds[-1], row["limit_seconds"]]
-                    ax.plot(*path, ":", color=look["color"], linewidth=0.8)
+                    line = [sizes[-1], row["n"]], [seconds[-1], row["limit_seconds"]]
+                    ax.plot(*line, ":", color=colour, linewidth=0.8)
         for limit in limits:
             ax.axhline(limit, color="#8A8A8A", linewidth=0.6, linestyle=(0, (6, 3)))
         _slopes(ax, ends)
@@ -65,39 +75,27 @@ def times(tally: Tally, sets: Sequence[str]) -> "Figure":
     figure, axes = _grid(sets, draw)
     axes[0].set_ylabel("seconds to train", fontsize=8)
     axes[len(sets) - 1].set_xlabel("training rows", fontsize=8)
-    _legend(figure, [one for one in tally.solvers if any(tally.times(name, one)[0] for name in sets)])
+    _legend(figure, {solver: looks[solver] for solver in looks if any(tally.times(name, solver)[0] for name in sets)})
     return figure
 
 
 def boxes(tally: Tally, sets: Sequence[str], protocol: str, quantity: str, label: str) -> "Figure":
-    """A quantity over the trials, a panel a set and a box a solver; single points where trials are few."""
-    solvers = [one for one in tally.solvers if any(tally.trials(name, one, protocol) for name in sets)]
+    """A quantity over the trials, one panel per set and one box per solver; single points where trials are few."""
+    looks = styles(tally)
+    solvers = [solver for solver in looks if any(tally.trials(name, solver, protocol) for name in sets)]
 
     def draw(ax: "Axes", name: str) -> None:
-        for at, solver in enumerate(solvers):
-            values = [100 * value for value in tally.trials(name, solver, protocol, quantity).values()]
-            look = _look(solver)
-            if len(values) >= 5:
-                line = {"color": look["color"], "linewidth": 1.2, "linestyle": look["linestyle"]}
-                dot = {
-                    "marker": look["marker"],
-                    "markersize": 3,
-                    "markeredgecolor": look["color"],
-                    "markerfacecolor": "none",
-                }
-                ax.boxplot(
-                    values,
-                    positions=[at],
-                    widths=0.6,
-                    boxprops=line,
-                    whiskerprops=line,
-                    capprops=line,
-                    medianprops=line | {"linewidth": 2.2},
-                    flierprops=dot,
-                )
+        values = {
+            solver: [100 * value for value in tally.trials(name, solver, protocol, quantity).values()]
+            for solver in solvers
+        }
+        for position, solver in enumerate(solvers):
+            if len(values[solver]) >= 5:
+                _box(ax, position, values[solver], looks[solver])
             else:
-                ax.plot([at] * len(values), values, **look | {"linestyle": "none"})
-        _frame(ax, {solver: list(tally.trials(name, solver, protocol, quantity).values()) for solver in solvers})
+                ax.plot([position] * len(values[solver]), values[solver], **looks[solver] | {"linestyle": "none"})
+        printed = {solver: looks[solver]["color"] for solver in solvers if tally.is_printed(solver)}
+        _frame(ax, values, printed)
         ax.set_xticks(range(len(solvers)), solvers, rotation=90, fontsize=6.5)
         ax.set_xlim(-0.7, len(solvers) - 0.3)
         ax.set_title(title(name), fontsize=9)
@@ -109,19 +107,19 @@ def boxes(tally: Tally, sets: Sequence[str], protocol: str, quantity: str, label
 
 def curves(tally: Tally, sets: Sequence[str]) -> "Figure":
     """Test error against iterations: the mean, and the range over the trials."""
-    solvers = list(dict.fromkeys(row["solver"] for row in tally.of("curves")))
+    looks = styles(tally)
+    solvers = [solver for solver in looks if tally.of("curves", solver=solver)]
 
     def draw(ax: "Axes", name: str) -> None:
         for solver in solvers:
-            found: dict[int, list[float]] = {}
+            errors: dict[int, list[float]] = {}
             for row in tally.of("curves", set=name, solver=solver, status="ok"):
-                found.setdefault(row["max_iter"], []).append(100 * row["error"])
-            if found:
-                at = sorted(found)
-                look = _look(solver)
-                ax.plot(at, [np.mean(found[one]) for one in at], **look)
-                low, high = [min(found[one]) for one in at], [max(found[one]) for one in at]
-                ax.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
+                errors.setdefault(row["max_iter"], []).append(100 * row["error"])
+            if errors:
+                iterations = sorted(errors)
+                ax.plot(iterations, [np.mean(errors[t]) for t in iterations], **looks[solver])
+                low, high = ([extreme(errors[t]) for t in iterations] for extreme in (min, max))
+                ax.fill_between(iterations, low, high, color=looks[solver]["color"], alpha=0.12, linewidth=0)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.axvspan(64, 128, color="#8A8A8A", alpha=0.15, linewidth=0)
@@ -130,20 +128,20 @@ def curves(tally: Tally, sets: Sequence[str]) -> "Figure":
     figure, axes = _grid(sets, draw)
     axes[0].set_ylabel("test error, %", fontsize=8)
     axes[len(sets) - 1].set_xlabel("iterations", fontsize=8)
-    _legend(figure, solvers)
+    _legend(figure, {solver: looks[solver] for solver in solvers})
     return figure
 
 
 def theory(laws: Mapping[str, Law]) -> "Figure":
-    """What the theorems bound, the bounds, and the fitted slopes."""
+    """Both sides of the theorems, with fitted slopes."""
     figure = _figure(2.9)
     left, right = figure.subplots(1, 2)
-    shown = {
+    lines = {
         "distance": (left, "#0072B2", "o", "mean over x, at t = T"),
         "worst_distance": (left, "#D55E00", "^", "largest over x and t"),
         "gradient": (right, "#0072B2", "o", "mean over t"),
     }
-    for name, (ax, colour, marker, label) in shown.items():
+    for name, (ax, colour, marker, label) in lines.items():
         law = laws[name]
         ax.loglog(law.T, law.values, marker + "-", color=colour, markersize=4, label=f"{label}: slope {law.slope:.2f}")
     left.loglog(laws["distance"].T, laws["distance"].bound, "--", color="#000000", label="bound $D/\\sqrt{T}$")
@@ -162,26 +160,26 @@ def theory(laws: Mapping[str, Law]) -> "Figure":
 
 
 def ablation(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Error, and predicted share of positive rows beside the true one, of every variant on every set."""
-    variants = [one for one in VARIANTS if any(row["solver"] == one for row in rows)]
+    """Error, and the predicted fraction of positive rows against the true one, of every variant on every set."""
+    variants = [name for name in VARIANTS if any(row["solver"] == name for row in rows)]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     figure = _figure(0.27 * len(variants) + 1.1)
     left, right = figure.subplots(1, 2, sharey=True)
-    for k, name in enumerate(sets):
-        look = {"color": _COLOURS[k % len(_COLOURS)], "marker": _MARKERS[k % len(_MARKERS)], "linestyle": "none"}
-        for ax, of in (
+    for number, name in enumerate(sets):
+        look = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
+        for ax, measure in (
             (left, lambda row: 100 * row["error"]),
             (right, lambda row: 100 * (row["predicted_positive"] - row["positive"])),
         ):
             means = [
-                np.mean([of(row) for row in rows if row["set"] == name and row["solver"] == one] or [np.nan])
-                for one in variants
+                np.mean([measure(row) for row in rows if row["set"] == name and row["solver"] == variant] or [np.nan])
+                for variant in variants
             ]
-            ax.plot(means, range(len(variants)), **look, markersize=4.5, label=title(name))
+            ax.plot(means, range(len(variants)), **look, linestyle="none", markersize=4.5, label=title(name))
     left.set_yticks(range(len(variants)), variants, fontsize=_SMALL)
     left.invert_yaxis()
     left.set_xlabel("test error, %", fontsize=8)
-    right.set_xlabel("positive share, predicted minus true, points", fontsize=8)
+    right.set_xlabel("positive rows, predicted minus true, points", fontsize=8)
     right.axvline(0, color="#8A8A8A", linewidth=0.8)
     for ax in (left, right):
         _plain(ax)
@@ -192,23 +190,42 @@ def ablation(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     return figure
 
 
-def _frame(ax: "Axes", found: Mapping[str, Sequence[float]]) -> None:
-    """Bounds that show the solvers as they are now; a printed one that lies above them is named by its median."""
-    shown = [100 * value for solver, values in found.items() if "printed" not in solver for value in values]
-    if not shown:
+def _box(ax: "Axes", position: int, values: Sequence[float], look: Mapping[str, Any]) -> None:
+    line = {"color": look["color"], "linewidth": 1.2, "linestyle": look["linestyle"]}
+    dot = {
+        "marker": look["marker"],
+        "markersize": 3,
+        "markeredgecolor": look["color"],
+        "markerfacecolor": "none",
+    }
+    ax.boxplot(
+        values,
+        positions=[position],
+        widths=0.6,
+        boxprops=line,
+        whiskerprops=line,
+        capprops=line,
+        medianprops=line | {"linewidth": 2.2},
+        flierprops=dot,
+    )
+
+
+def _frame(ax: "Axes", values: Mapping[str, Sequence[float]], printed: Mapping[str, str]) -> None:
+    """Limits that show the current solvers; of a printed one above them, the median is written, in its colour."""
+    current = [value for solver in values if solver not in printed for value in values[solver]]
+    if not current:
         return
-    room = 0.06 * (max(shown) - min(shown)) or 0.1
-    top = max(shown) + 3 * room
-    lowest = min(100 * value for values in found.values() for value in values)
-    ax.set_ylim(lowest - room, top)
-    for at, (solver, values) in enumerate(found.items()):
-        if "printed" in solver and values and 100 * np.median(values) > top - 2 * room:
+    room = 0.06 * (max(current) - min(current)) or 0.1
+    top = max(current) + 3 * room
+    ax.set_ylim(min(min(trials) for trials in values.values() if trials) - room, top)
+    for position, (solver, trials) in enumerate(values.items()):
+        if solver in printed and trials and np.median(trials) > top - 2 * room:
             place: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 6}
-            ax.text(at, top, f"↑{100 * np.median(values):.0f}", color=_look(solver)["color"], **place)
+            ax.text(position, top, f"↑{np.median(trials):.0f}", color=printed[solver], **place)
 
 
 def _slopes(ax: "Axes", ends: list[tuple[float, int, float, str]]) -> None:
-    """The slopes to the right of the axes, at the height of the lines' ends, moved apart where they would touch."""
+    """Writes the slopes to the right of the axes, at the ends of the lines, moved apart where they would touch."""
     ends = sorted(end for end in ends if not np.isnan(end[2]))
     low, high = (np.log(limit) for limit in ax.get_ylim())
     heights = [(np.log(end[0]) - low) / (high - low) for end in ends]
@@ -223,8 +240,8 @@ def _slopes(ax: "Axes", ends: list[tuple[float, int, float, str]]) -> None:
 
 
 def _ticks(ax: "Axes") -> None:
-    """Rows as 1k, 10k, 100k; between them, too, where there is room."""
-    ticker = optional("matplotlib.ticker", "report")
+    """Rows as 1k, 10k, 100k, and between them where there is room."""
+    ticker = optional("matplotlib.ticker", "experiments")
     low, high = ax.get_xlim()
     ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1,) if high > 30 * low else (1, 2, 5)))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k")
@@ -248,7 +265,7 @@ def _grid(
 
 
 def _figure(height: float) -> "Figure":
-    figure: Figure = optional("matplotlib.figure", "report").Figure(figsize=(_WIDTH, height), layout="constrained")
+    figure: Figure = optional("matplotlib.figure", "experiments").Figure(figsize=(_WIDTH, height), layout="constrained")
     return figure
 
 
@@ -259,20 +276,7 @@ def _plain(ax: "Axes") -> None:
     ax.set_axisbelow(True)
 
 
-def _look(solver: str) -> dict[str, Any]:
-    colour, marker, line = _LOOKS.get(solver, ("#8A8A8A", ".", ":"))
-    face = colour if line == "-" else "none"
-    return {
-        "color": colour,
-        "marker": marker,
-        "linestyle": line,
-        "markerfacecolor": face,
-        "markersize": 4,
-        "linewidth": 1.3,
-    }
-
-
-def _legend(figure: "Figure", solvers: Sequence[str]) -> None:
-    line = optional("matplotlib.lines", "report").Line2D
-    handles = [line([], [], **_look(solver), label=solver) for solver in solvers]
+def _legend(figure: "Figure", looks: Mapping[str, Mapping[str, Any]]) -> None:
+    line = optional("matplotlib.lines", "experiments").Line2D
+    handles = [line([], [], **look, label=solver) for solver, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=_SMALL)

@@ -1,6 +1,6 @@
 """The sections of an experiment's report, each a table, a figure or both."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,17 @@ from s3vm.inspect.page import Section
 
 __all__ = ["Sections", "points"]
 
-# Time and memory in Table 1 of the paper; FRS is not in it.
+# Time and memory in Table 1 of the paper, which does not list every solver.
 _TABLE_1 = {
     "tsg": ("m T²", "T"),
-    "tsg, as printed": ("m T²", "T"),
     "bgs": ("n³", "n²"),
     "cccp": ("t n^k, 1 < k < 2.3", "n²"),
     "light": ("t n^k, 1 < k < 2.3", "n²"),
     "newton": ("n³", "n²"),
     "incremental": ("T n²", "n²"),
 }
-# Rows and columns in Table 3 of the paper, with its name where that is another.
+_QUANTITIES = ("error", "balanced_error", "auc")
+# Rows and columns in Table 3 of the paper, with its own name where that differs.
 _TABLE_3 = {
     "codrna": "59,535 × 8",
     "w8a": "49,749 × 300 (called W6a)",
@@ -34,10 +34,16 @@ _TABLE_3 = {
     "dota2": "102,944 × 16 (UCI has 116 columns)",
     "hepmass": "10,500,000 × 28",
 }
+_PROTOCOLS = {
+    "honest": "C and width by cross-validation of a supervised SVM on the labelled rows only, once per set and trial, "
+    "and the same for all solvers; no test label is used for anything but testing.",
+    "oracle": "The paper's: C and width by the true labels of test rows, from a 7 × 7 grid of powers of ten, chosen "
+    "with tsg, once per set and trial, for all solvers; those as printed had a choice of their own, and of the step.",
+}
 
 
 class Sections:
-    """What there is to say of the rows, in the order in which it is said; parts that were not run are left out."""
+    """The sections in their order; parts that were not run are left out."""
 
     def __init__(self, tally: Tally, notes: str) -> None:
         self.tally, self.notes = tally, notes
@@ -61,166 +67,143 @@ class Sections:
         yield from self._failure_sections()
 
     def _time_sections(self) -> Iterator[Section]:
-        rows = self.tally.of("times")
-        sets = list(dict.fromkeys(row["set"] for row in rows))
-        limit = sorted({(row["limit_seconds"], row["limit_megabytes"]) for row in rows})[-1]
-        made = sorted({title(row["set"]) for row in rows if row["synthetic"]})
+        rows, succeeded = self.tally.of("times"), self.tally.of("times", status="ok")
+        limit = max((row["limit_seconds"], row["limit_megabytes"]) for row in rows)
+        synthetic = sorted({title(row["set"]) for row in rows if row["synthetic"]})
         text = (
-            "Seconds of the processor, fit only, one thread, the median where there are several trials. The numbers on "
-            "the right are slopes in log-log over the upper half of the sizes. A cross is a run that was stopped after "
+            "Processor seconds of the fit, one thread, the median where there are several trials. The numbers on the "
+            "right are slopes in log-log over the upper half of the sizes. A cross is a run that was stopped after "
             f"{limit[0]:g} seconds (×) or asked for more than {limit[1] / 1000:g} GB (+); larger ones were not tried."
         )
-        if made:
-            text += f" {', '.join(made)}: made rows of the same shape, which tell the speed and nothing else."
-        ok = self.tally.of("times", status="ok")
-        data = {
-            name: [row[name] for row in ok]
-            for name in ("set", "solver", "trial", "n", "dims", "seconds", "wall", "megabytes", "error")
-        }
-        figure = charts.times(self.tally, [name for name in sets if any(row["set"] == name for row in ok)])
-        yield Section("Running time and training size", text, figure=figure, data=data)
-        for which, words in RACES.items():
-            races = {one.name: race for one in self.tally.verdicts("honest") if (race := getattr(one, which))}
-            lines = [
-                self._race(name, race.size) | {"fastest of the seven": race.fastest} for name, race in races.items()
-            ]
+        if synthetic:
+            text += f" {', '.join(synthetic)}: synthetic rows of the same shape, for speed alone."
+        columns = ("set", "solver", "trial", "n", "dims", "seconds", "wall", "megabytes", "error")
+        figure = charts.times(self.tally, list(dict.fromkeys(row["set"] for row in succeeded)))
+        yield Section("Running time and training size", text, figure=figure, data=_columns(succeeded, columns))
+        for which, when in RACES.items():
+            races = {
+                verdict.name: race for verdict in self.tally.verdicts("honest") if (race := getattr(verdict, which))
+            }
+            lines = [self._race(name, race.size) | {"fastest": race.fastest} for name, race in races.items()]
             if lines:
-                note = "Where there is no number: what stopped a solver, here or with fewer rows; a dash: not run."
-                table = {key: [line[key] for line in lines] for key in lines[0]}
-                yield Section(f"Seconds {words}", note, table=table)
+                note = "Where there is no number: why a solver stopped, here or with fewer rows; a dash: not run."
+                yield Section(f"Seconds {when}", note, table=_columns(lines, lines[0]))
         yield self._exponent_section()
 
     def _race(self, name: str, size: int) -> dict[str, Any]:
         line: dict[str, Any] = {"set": title(name), "rows": size}
         for solver in self.tally.solvers:
-            found = dict(zip(*self.tally.times(name, solver), strict=True))
-            failed = [row["status"] for row in self.tally.failures(name, solver)]
+            seconds = dict(zip(*self.tally.times(name, solver), strict=True))
+            failures = [row["status"] for row in self.tally.failures(name, solver)]
             if self.tally.of("times", solver=solver):
-                line[solver] = f"{found[size]:.2f}" if size in found else failed[0] if failed else "–"
+                line[solver] = f"{seconds[size]:.2f}" if size in seconds else failures[0] if failures else "–"
         return line
 
     def _exponent_section(self) -> Section:
         lines = []
         for solver in self.tally.solvers:
-            slopes = {"seconds": [], "megabytes": []}  # type: dict[str, list[float]]
+            slopes: dict[str, list[float]] = {"seconds": [], "megabytes": []}
             for name in self.tally.sets:
-                for quantity, found in slopes.items():
+                for quantity in slopes:
                     sizes, values = self.tally.times(name, solver, quantity)
                     if len(sizes) >= 3:
-                        found.append(exponent(sizes, np.maximum(values, 1e-9).tolist(), upper=True))
+                        slopes[quantity].append(exponent(sizes, np.maximum(values, 1e-9).tolist(), upper=True))
             if slopes["seconds"]:
-                time, memory = _TABLE_1.get(solver, ("not listed", "not listed"))
-                measured = [
-                    f"{np.median(found):.2f} ({min(found):.1f} to {max(found):.1f})" for found in slopes.values()
-                ]
+                time, memory = _TABLE_1.get(self.tally.kind(solver), ("not listed", "not listed"))
+                measured = [f"{np.median(some):.2f} ({min(some):.1f} to {max(some):.1f})" for some in slopes.values()]
                 lines.append((solver, time, measured[0], memory, measured[1]))
         columns = ("solver", "time in Table 1", "exponent of n, time", "memory in Table 1", "exponent of n, memory")
-        table = {name: [line[at] for line in lines] for at, name in enumerate(columns)}
         text = (
             "Slopes over the upper half of the sizes: the median over the sets, and the range. T is the number of "
             "iterations, m of random features, n of rows."
         )
-        return Section("Table 1, measured", text, table=table)
+        return Section("Table 1, measured", text, table=_table(columns, lines))
 
     def _error_sections(self, protocol: str) -> Iterator[Section]:
-        tally = self.tally
-        rows = tally.of("errors", protocol=protocol, status="ok")
-        if not rows:  # none went well
+        rows = self.tally.of("errors", protocol=protocol, status="ok")
+        if not rows:  # no run succeeded
             return
-        sizes = [row["n"] for row in rows]
-        sets = [name for name in tally.sets if tally.of("errors", set=name, protocol=protocol, status="ok")]
-        how = {
-            "honest": "C and width by cross-validation of a supervised SVM on the labelled rows only, once for a set "
-            "and trial, and the same for all solvers; no test label is used for anything but testing.",
-            "oracle": "The paper's: C and width by the true labels of test rows, from a 7 × 7 grid of powers of ten, "
-            "chosen with tsg, once for a set and trial, for all solvers; those as printed had a choice of their own, "
-            "and of the step.",
-        }[protocol]
-        text = (
-            f"{how} In each trial 200 labels are drawn, one fifth of the other rows is trained on, and the others are "
-            f"tested on. Here {_range(sizes)} rows were trained on, and up to "
-            f"{max(row['n_test'] for row in rows):,} tested on. Boxes where there are five trials or "
-            "more; an arrow where a printed solver's median is above the frame."
-        )
-        figure = charts.boxes(tally, sets, protocol, "error", "test error, %")
-        data = {
-            name: [row[name] for row in rows]
-            for name in (
-                "set",
-                "solver",
-                "trial",
-                "n",
-                "n_test",
-                "C",
-                "gamma",
-                "step",
-                "seconds",
-                "megabytes",
-                "error",
-                "balanced_error",
-                "auc",
-            )
-        }
-        yield Section(f"Test error over trials, {protocol} protocol", text, figure=figure, data=data)
-        solvers = [one for one in tally.solvers if any(tally.trials(name, one, protocol) for name in sets)]
-        table: dict[str, list[Any]] = {"solver": solvers}
-        for name in sets:
-            table[title(name)] = [_mean(tally.trials(name, one, protocol)) for one in solvers]
-        yield Section(
-            f"Mean test error in % ± standard deviation, {protocol} protocol",
-            "In brackets the trials, where they are fewer than 10.",
-            table=table,
-        )
-        seconds: dict[str, list[Any]] = {"solver": solvers}
-        for name in sets:
-            seconds[title(name)] = [_mean(tally.trials(name, one, protocol, "seconds"), 1.0, 2) for one in solvers]
+        with_rows = {row["set"] for row in rows}
+        sets = [name for name in self.tally.sets if name in with_rows]
+        yield self._error_figure(protocol, rows, sets)
+        errors = self._means(sets, protocol, "error")
+        note = "In brackets the trials, where they are fewer than 10."
+        yield Section(f"Mean test error in % ± standard deviation, {protocol} protocol", note, table=errors)
+        seconds = self._means(sets, protocol, "seconds", 1.0)
         yield Section(f"Seconds of these fits ± standard deviation, {protocol} protocol", table=seconds)
-        verdicts = [one for one in self.tally.verdicts(protocol) if one.against_best is not None]
-        table = {
-            "set": [title(one.name) for one in verdicts],
-            "tsg minus frs, points": [points(one.against_frs) for one in verdicts],
-            "best solver": [one.best for one in verdicts],
-            "tsg minus best, points": [points(one.against_best) for one in verdicts],
-            "within 0.2 of frs and 1 of the best": [one.is_near for one in verdicts],
+        verdicts = [verdict for verdict in self.tally.verdicts(protocol) if verdict.against_best is not None]
+        table: dict[str, list[Any]] = {
+            "set": [title(verdict.name) for verdict in verdicts],
+            "tsg minus frs, points": [points(verdict.against_frs) for verdict in verdicts],
+            "best solver": [verdict.best for verdict in verdicts],
+            "tsg minus best, points": [points(verdict.against_best) for verdict in verdicts],
+            "within 0.2 of frs and 1 of the best": [verdict.is_near for verdict in verdicts],
         }
         text = "Differences of means over the trials that both solvers have."
         yield Section(f"tsg against the others, {protocol} protocol", text, table=table)
 
-    def _skewed_section(self, protocol: str) -> Section:
-        tally, sets = self.tally, self.tally.skewed()
-        solvers = [one for one in tally.solvers if any(tally.trials(name, one, protocol) for name in sets)]
+    def _error_figure(self, protocol: str, rows: list[dict[str, Any]], sets: list[str]) -> Section:
+        text = (
+            f"{_PROTOCOLS[protocol]} In each trial 200 labels are drawn, one fifth of the other rows is trained on, "
+            f"and the others are tested on. Here {_range([row['n'] for row in rows])} rows were trained on, and up to "
+            f"{max(row['n_test'] for row in rows):,} tested on. Boxes where there are five trials or "
+            "more; an arrow where a printed solver's median is above the frame."
+        )
+        columns = ("set", "solver", "trial", "n", "n_test", "C", "gamma", "step", "seconds", "megabytes", *_QUANTITIES)
+        figure = charts.boxes(self.tally, sets, protocol, "error", "test error, %")
+        heading = f"Test error over trials, {protocol} protocol"
+        return Section(heading, text, figure=figure, data=_columns(rows, columns))
+
+    def _means(self, sets: list[str], protocol: str, quantity: str, scale: float = 100.0) -> dict[str, list[Any]]:
+        """A table of a quantity: one line per solver, one column per set."""
+        solvers = self._solvers(sets, protocol)
         table: dict[str, list[Any]] = {"solver": solvers}
         for name in sets:
-            table[f"{title(name)}: error"] = [_mean(tally.trials(name, one, protocol)) for one in solvers]
-            table["balanced error " + title(name)] = [
-                _mean(tally.trials(name, one, protocol, "balanced_error")) for one in solvers
+            table[title(name)] = [
+                _mean(self.tally.trials(name, solver, protocol, quantity), scale) for solver in solvers
             ]
-            table["AUC " + title(name)] = [_mean(tally.trials(name, one, protocol, "auc")) for one in solvers]
-        shares = ", ".join(f"{title(name)} {_share(tally, name):.0%} positive" for name in sets)
+        return table
+
+    def _solvers(self, sets: list[str], protocol: str) -> list[str]:
+        return [
+            solver for solver in self.tally.solvers if any(self.tally.trials(name, solver, protocol) for name in sets)
+        ]
+
+    def _skewed_section(self, protocol: str) -> Section:
+        sets = self.tally.skewed()
+        table: dict[str, list[Any]] = {"solver": self._solvers(sets, protocol)}
+        for name in sets:
+            for heading, quantity in (
+                (f"{title(name)}: error", "error"),
+                (f"balanced error {title(name)}", "balanced_error"),
+                (f"AUC {title(name)}", "auc"),
+            ):
+                trials = (self.tally.trials(name, solver, protocol, quantity) for solver in table["solver"])
+                table[heading] = list(map(_mean, trials))
+        fractions = ", ".join(f"{title(name)} {_positive(self.tally, name):.0%} positive" for name in sets)
         text = (
-            f"{shares}: a classifier that never says positive has a small error there. All in %, {protocol} protocol."
+            f"{fractions}: a classifier that never says positive has a small error there. All in %, {protocol} "
+            "protocol."
         )
-        figure = charts.boxes(tally, sets, protocol, "balanced_error", "balanced error, %")
+        figure = charts.boxes(self.tally, sets, protocol, "balanced_error", "balanced error, %")
         return Section("Skewed sets: balanced error and AUC", text, table=table, figure=figure)
 
     def _curve_section(self) -> Section:
         rows = self.tally.of("curves", status="ok")
         sets = list(dict.fromkeys(row["set"] for row in rows))
         text = (
-            "Each point is a run with that many iterations, its steps and annealing fitted to them; bands are the "
+            "Each point is a run with that many iterations, its steps and annealing adapted to them; bands are the "
             "range over the trials. The paper has good results after 64 to 128 iterations, the grey band."
         )
-        data = {
-            name: [row[name] for row in rows] for name in ("set", "solver", "trial", "max_iter", "error", "seconds")
-        }
+        data = _columns(rows, ("set", "solver", "trial", "max_iter", "error", "seconds"))
         return Section("Test error and iterations", text, figure=charts.curves(self.tally, sets), data=data)
 
     def _theory_section(self) -> Section:
         text = (
             "Algorithm 1 as printed (f) beside its twin on the exact kernel (h), on two moons with 20 labelled rows: "
-            "one labelled row, one unlabelled row and one random feature an iteration, step θ/T^(3/4) with θ = 1, the "
+            "one labelled row, one unlabelled row and one random feature per iteration, step θ/T^(3/4) with θ = 1, the "
             "rounded hinge and DA, C = C* = 3. Unlabelled rows come from a pool of 280, so that R and the norm of its "
-            "gradient are exact. Means over seeds. R* is the smallest R seen, which can only lower the bound."
+            "gradient are exact. Means over seeds. R* is the smallest R of any run, which can only lower the bound."
         )
         laws = self.tally.laws()
         table: dict[str, list[Any]] = {
@@ -246,25 +229,20 @@ class Sections:
             "its parts. Right: a classifier that calls everything positive, or nothing, is far from 0."
         )
         lines = []
-        for name in (one for one in VARIANTS if any(row["solver"] == one for row in rows)):
+        for name in VARIANTS:
             runs = [row for row in rows if row["solver"] == name]
-            away = [abs(row["predicted_positive"] - row["positive"]) for row in runs]
-            lines.append(
-                (
-                    name,
-                    f"{100 * np.mean([row['error'] for row in runs]):.2f}",
-                    f"{100 * np.mean(away):.1f}",
-                    f"{100 * max(away):.1f}",
-                )
-            )
-        columns = ("variant", "mean error, %", "mean distance from the true positive share, points", "largest")
-        table = {name: [line[at] for line in lines] for at, name in enumerate(columns)}
-        data = {
-            name: [row[name] for row in rows]
-            for name in ("set", "solver", "trial", "error", "balanced_error", "predicted_positive", "positive")
-        }
+            if runs:
+                distances = [100 * abs(row["predicted_positive"] - row["positive"]) for row in runs]
+                error = 100 * np.mean([row["error"] for row in runs])
+                lines.append((name, f"{error:.2f}", f"{np.mean(distances):.1f}", f"{max(distances):.1f}"))
+        columns = ("variant", "mean error, %", "mean distance from the true positive fraction, points", "largest")
+        data = _columns(rows, ("set", "solver", "trial", "error", "balanced_error", "predicted_positive", "positive"))
         return Section(
-            "What our changes to the algorithm are worth", text, table=table, figure=charts.ablation(rows), data=data
+            "What our changes to the algorithm are worth",
+            text,
+            table=_table(columns, lines),
+            figure=charts.ablation(rows),
+            data=data,
         )
 
     def _data_section(self) -> Section:
@@ -273,21 +251,11 @@ class Sections:
             rows = [row for row in self.tally.rows if row["set"] == name and row["n"]]
             if not rows:
                 continue
-            made = all(row["synthetic"] for row in rows)
-            most = max(row["n"] for row in rows)
+            source = "synthetic" if all(row["synthetic"] for row in rows) else next(row["source"] for row in rows)
             published = f"{KNOWN[name].n_rows:,} × {KNOWN[name].n_dims}" if name in KNOWN else "–"
-            source = "made rows" if made else next(row["source"] for row in rows)
-            lines.append(
-                (
-                    title(name),
-                    _TABLE_3.get(name, "–"),
-                    published,
-                    source,
-                    f"{_share(self.tally, name):.1%}",
-                    rows[0]["dims"],
-                    most,
-                )
-            )
+            positive, n_most = f"{_positive(self.tally, name):.1%}", max(row["n"] for row in rows)
+            line = (title(name), _TABLE_3.get(name, "–"), published, source, positive, rows[0]["dims"], n_most)
+            lines.append(line)
         columns = (
             "set",
             "Table 3",
@@ -297,26 +265,32 @@ class Sections:
             "columns after coding",
             "most rows trained on",
         )
-        table = {name: [line[at] for line in lines] for at, name in enumerate(columns)}
         text = (
             "Measurements are standardised and clipped to ten standard deviations; w8a and Dota2 stay as they are, but "
             "for Dota2's three id columns, which become 0/1 columns."
         )
-        return Section("Table 3, as used", text, table=table)
+        return Section("Table 3, as used", text, table=_table(columns, lines))
 
     def _failure_sections(self) -> Iterator[Section]:
-        bad = [row for row in self.tally.rows if row["status"] not in ("ok", "skipped")]
-        if bad:
-            order = ("part", "set", "solver", "n", "status", "message")
-            seen = {tuple(row[name] for name in order): row for row in bad}
-            table = {
-                name: [title(row[name]) if name == "set" else row[name] for row in seen.values()] for name in order
-            }
+        columns = ("part", "set", "solver", "n", "status", "message")
+        failed = [row for row in self.tally.rows if row["status"] not in ("ok", "skipped")]
+        lines = dict.fromkeys(tuple(row[name] for name in columns) for row in failed)
+        if lines:
+            table = _table(columns, list(lines))
+            table["set"] = list(map(title, table["set"]))
             yield Section(
                 "Runs that did not finish",
                 "Runs of the same solver and set that ask for as much or more were not tried after these.",
                 table=table,
             )
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _table(names: Sequence[str], lines: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [line[at] for line in lines] for at, name in enumerate(names)}
 
 
 def points(value: float | None) -> str | None:
@@ -327,16 +301,16 @@ def _range(sizes: list[int]) -> str:
     return f"{min(sizes):,}" + (f" to {max(sizes):,}" if max(sizes) > min(sizes) else "")
 
 
-def _mean(values: dict[int, float], scale: float = 100.0, digits: int = 2) -> str | None:
-    if not values:
+def _mean(trials: dict[int, float], scale: float = 100.0) -> str | None:
+    if not trials:
         return None
-    numbers = scale * np.array(list(values.values()))
-    few = f" ({len(numbers)})" if len(numbers) < 10 else ""
-    spread = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{numbers.mean():.{digits}f}{spread}{few}"
+    values = scale * np.array(list(trials.values()))
+    n_trials = f" ({len(values)})" if len(values) < 10 else ""
+    spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{values.mean():.2f}{spread}{n_trials}"
 
 
-def _share(tally: Tally, name: str) -> float:
-    return next(
-        (row["positive"] for row in tally.rows if row["set"] == name and row["positive"] is not None), float("nan")
-    )
+def _positive(tally: Tally, name: str) -> float:
+    """The fraction of positive rows in a set."""
+    fractions = (row["positive"] for row in tally.rows if row["set"] == name and row["positive"] is not None)
+    return float(next(fractions, float("nan")))

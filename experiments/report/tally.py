@@ -1,19 +1,20 @@
-"""The rows of an experiment as numbers to show: who is fastest, how errors compare, how fast time grows."""
+"""The rows of an experiment as numbers to show: which solver is fastest, how errors compare, how fast time grows."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.config import PARTS
 from experiments.datasets import KNOWN
+from s3vm.solvers import SOLVERS
 
-__all__ = ["RACES", "SEVEN", "Law", "Race", "Tally", "Verdict", "exponent", "title"]
+__all__ = ["RACES", "Law", "Race", "Tally", "Verdict", "exponent", "title"]
 
 Row = dict[str, Any]
 
-SEVEN = ("tsg", "frs", "bgs", "cccp", "light", "newton", "incremental")
-RACES = {"common": "at the largest size at which all seven finished", "whole": "with all rows of a set"}
+RACES = {"common": "at the largest size that all solvers finished", "whole": "with all rows of a set"}
 _WORSE_THAN_FRS, _FROM_THE_BEST = 0.002, 0.01
 
 
@@ -22,19 +23,19 @@ def title(name: str) -> str:
 
 
 class Race(NamedTuple):
-    """Seconds of those of the seven solvers that manage so many rows of a set."""
+    """Seconds of the solvers that finished so many rows of a set."""
 
     size: int
     seconds: dict[str, float]
 
     @property
     def fastest(self) -> str:
-        return min(self.seconds, key=lambda one: self.seconds[one])
+        return min(self.seconds, key=lambda solver: self.seconds[solver])
 
 
 class Verdict(NamedTuple):
-    """What a set says of `tsg`: who is fast at the largest size that all solvers manage (common) and at the largest of
-    all (whole), and errors under one tuning."""
+    """How `tsg` does on a set: who is fastest at the largest size that all solvers finished (common) and at the largest
+    of all (whole), and errors under the same tuning."""
 
     name: str
     common: Race | None
@@ -64,33 +65,58 @@ class Law(NamedTuple):
 
 
 class Tally:
-    """Questions that a report asks of the rows."""
+    """Questions that a report asks of the rows.
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    Parameters
+    ----------
+    rows : sequence of dict
+    subjects : mapping of str to mapping
+        The solvers of the configuration with their settings, in the order in which they are shown.
+
+    Attributes
+    ----------
+    solvers : list of str
+        Those that have times, errors or curves.
+    rivals : list of str
+        Those of them that race: the package's solvers under their own names.
+    sets : list of str
+    """
+
+    def __init__(self, rows: Sequence[Row], subjects: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.rows = list(rows)
-        there = _in_order(row["solver"] for row in self.rows if row["part"] in ("times", "errors"))
-        self.solvers = [*(one for one in SEVEN if one in there), *(one for one in there if one not in SEVEN)]
+        self._subjects = subjects or {}
+        present = _in_order(row["solver"] for row in self.rows if row["part"] in PARTS)
+        self.solvers = [name for name in _in_order([*self._subjects, *present]) if name in present]
+        self.rivals = [name for name in self.solvers if name in SOLVERS]
         self.sets = _in_order(row["set"] for row in self.rows if row["set"] and row["part"] != "theory")
 
-    def of(self, part: str, **wanted: Any) -> list[Row]:
-        return [row for row in self.rows if row["part"] == part and all(row[key] == wanted[key] for key in wanted)]
+    def kind(self, solver: str) -> str:
+        """The algorithm behind a name."""
+        return str(self._subjects.get(solver, {}).get("kind", solver))
+
+    def is_printed(self, solver: str) -> bool:
+        """Whether it is the algorithm as the paper prints it."""
+        return bool(self._subjects.get(solver, {}).get("printed", False))
+
+    def of(self, part: str, **values: Any) -> list[Row]:
+        """The rows of a part with these values."""
+        return [row for row in self.rows if row["part"] == part and all(row[key] == values[key] for key in values)]
 
     def protocols(self) -> list[str]:
         return _in_order(row["protocol"] for row in self.of("errors"))
 
     def times(self, name: str, solver: str, quantity: str = "seconds") -> tuple[list[int], list[float]]:
-        """Sizes, and the median of a quantity at each, of the runs that went well."""
-        found: dict[int, list[float]] = {}
+        """Sizes, and the median of a quantity at each, of the runs that succeeded."""
+        values: dict[int, list[float]] = {}
         for row in self.of("times", set=name, solver=solver, status="ok"):
-            found.setdefault(row["n"], []).append(row[quantity])
-        return sorted(found), [float(np.median(found[size])) for size in sorted(found)]
+            values.setdefault(row["n"], []).append(row[quantity])
+        return sorted(values), [float(np.median(values[size])) for size in sorted(values)]
 
     def failures(self, name: str, solver: str) -> list[Row]:
-        """The smallest runs that ran out of time or memory, or crashed."""
-        bad = [
-            row for row in self.of("times", set=name, solver=solver) if row["status"] in ("timeout", "memory", "crash")
-        ]
-        return sorted((row for row in bad if row["n"]), key=lambda row: row["n"])[:1]
+        """The smallest run that ran out of time or memory, or crashed, in a list."""
+        rows = self.of("times", set=name, solver=solver)
+        failed = [row for row in rows if row["status"] in ("timeout", "memory", "crash") and row["n"]]
+        return sorted(failed, key=lambda row: row["n"])[:1]
 
     def trials(self, name: str, solver: str, protocol: str, quantity: str = "error") -> dict[int, float]:
         """A quantity by trial."""
@@ -104,50 +130,49 @@ class Tally:
         return float(np.mean([a[trial] - b[trial] for trial in both])) if both else None
 
     def verdict(self, name: str, protocol: str) -> Verdict:
-        seven = [one for one in SEVEN if self.times(name, one)[0]]
-        sizes = [set(self.times(name, one)[0]) for one in seven]
-        common, every = (set.intersection(*sizes), set.union(*sizes)) if sizes else (set(), set())
-        leads = {one: self.behind(name, "tsg", one, protocol) for one in SEVEN if one != "tsg"}
-        known = {one: lead for one, lead in leads.items() if lead is not None}
-        best = max(known, key=lambda one: known[one]) if known else None
+        sizes = [set(times) for solver in self.rivals if (times := self.times(name, solver)[0])]
+        common, whole = (set.intersection(*sizes), set.union(*sizes)) if sizes else (set(), set())
+        leads = {solver: self.behind(name, "tsg", solver, protocol) for solver in self.rivals if solver != "tsg"}
+        known = {solver: lead for solver, lead in leads.items() if lead is not None}
+        best = max(known, key=lambda solver: known[solver]) if known else None
         if best is not None and known[best] <= 0:
             best = "tsg"
         behind = None if best is None else max(0.0, known.get(best, 0.0))
-        return Verdict(name, self._race(name, common), self._race(name, every), leads["frs"], best, behind)
+        return Verdict(name, self._race(name, common), self._race(name, whole), known.get("frs"), best, behind)
 
     def _race(self, name: str, sizes: set[int]) -> Race | None:
         """The seconds at the largest of the sizes."""
         if not sizes:
             return None
         size = max(sizes)
-        found = {one: dict(zip(*self.times(name, one), strict=True)) for one in SEVEN}
-        return Race(size, {one: times[size] for one, times in found.items() if size in times})
+        times = {solver: dict(zip(*self.times(name, solver), strict=True)) for solver in self.rivals}
+        return Race(size, {solver: by_size[size] for solver, by_size in times.items() if size in by_size})
 
     def verdicts(self, protocol: str) -> list[Verdict]:
-        """Of every set; sets that are made are for speed alone, and none of the paper's."""
-        made = {row["set"] for row in self.of("times") if row["synthetic"]}
-        real = [name for name in self.sets if name not in made or self.of("errors", set=name)]
-        return [self.verdict(name, protocol) for name in real]
+        """Of every set, except for synthetic ones that are for speed alone."""
+        synthetic = {row["set"] for row in self.of("times") if row["synthetic"]}
+        sets = [name for name in self.sets if name not in synthetic or self.of("errors", set=name)]
+        return [self.verdict(name, protocol) for name in sets]
 
     def skewed(self, below: float = 0.15) -> list[str]:
-        """Sets whose positive rows, or negative ones, are so few that the error says little."""
-        share = {row["set"]: row["positive"] for row in self.of("errors") if row["positive"] is not None}
-        return [name for name in self.sets if name in share and min(share[name], 1 - share[name]) < below]
+        """Sets with so few positive rows, or negative ones, that the error says little."""
+        positive = {row["set"]: row["positive"] for row in self.of("errors") if row["positive"] is not None}
+        return [name for name in self.sets if name in positive and min(positive[name], 1 - positive[name]) < below]
 
     def laws(self) -> dict[str, Law]:
-        """Both theorems: what they bound, and the bounds, with the smallest R seen in place of R*."""
+        """What both theorems bound, and the bounds, with the smallest R of any run in place of R*."""
         rows = sorted(self.of("theory", status="ok"), key=lambda row: row["max_iter"])
         if not rows:
             return {}
         T = [row["max_iter"] for row in rows]
-        found = [json.loads(row["values"]) for row in rows]
-        least, first = min(one["least"] for one in found), found[0]
+        runs = [json.loads(row["values"]) for row in rows]
+        least, first = min(run["least"] for run in runs), runs[0]
         t = np.array(T, dtype=float)
         E = first["E"] + (first["start"] - least) / first["theta"]
         bounds = {"distance": first["D"] / np.sqrt(t), "gradient": E / t**0.25 + first["F"] / t**0.75}
         bounds["worst_distance"] = bounds["distance"]
         return {
-            name: Law(T, [one[name] for one in found], bound.tolist(), exponent(T, [one[name] for one in found]))
+            name: Law(T, [run[name] for run in runs], bound.tolist(), exponent(T, [run[name] for run in runs]))
             for name, bound in bounds.items()
         }
 

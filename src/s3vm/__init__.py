@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from s3vm.estimators.classifier import S3VMClassifier
     from s3vm.estimators.dask import DaskS3VMClassifier, WorkerLostError
-    from s3vm.estimators.model_selection import HalvingSearchCV, LabeledKFold
+    from s3vm.estimators.splitters import LabeledKFold
     from s3vm.estimators.tuning import S3VMClassifierCV
     from s3vm.inspect.fit_report import write_report
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -49,7 +49,6 @@ __all__ = [
     "Decaying",
     "Exponential",
     "FileSource",
-    "HalvingSearchCV",
     "Hat",
     "Hinge",
     "Incremental",
@@ -83,7 +82,7 @@ __all__ = [
 _HOMES = {
     "estimators.classifier": ["S3VMClassifier"],
     "estimators.dask": ["DaskS3VMClassifier", "WorkerLostError"],
-    "estimators.model_selection": ["HalvingSearchCV", "LabeledKFold"],
+    "estimators.splitters": ["LabeledKFold"],
     "estimators.tuning": ["S3VMClassifierCV"],
     "inspect.fit_report": ["write_report"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],

@@ -14,7 +14,6 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.columns import one_against_rest
 from s3vm.estimators.folds import stratified_folds
-from s3vm.estimators.model_selection import USUAL_C, USUAL_FACTOR
 from s3vm.estimators.safety import FEW_LABELS, Safety, needed, standard_errors
 from s3vm.estimators.training_rows import TrainingRows
 from s3vm.kernels import Gamma, Kernel
@@ -29,6 +28,7 @@ from s3vm.training.loop import StoppingRules
 __all__ = ["S3VMClassifierCV", "tune"]
 
 _FEW_LABELS_C = 30.0
+_USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of the median width
 _MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT, _PILOT_STEPS = 2_000, 400  # unlabelled rows by which a width is chosen, and iterations
 _BESIDE = 1.5  # how many octaves away it may be
@@ -273,6 +273,6 @@ def tune(
     good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
     if not good.any():
         good = errors <= errors.min()
-    away = np.abs(np.log(Cs) - np.log(USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(USUAL_FACTOR))
+    away = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
     row, column = divmod(int(np.where(good, away, np.inf).argmin()), len(factors))
     return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors

@@ -19,7 +19,7 @@ _SEPARATORS = (",", ";", "\t")
 _BLOCK_BYTES = 1 << 20  # that are parsed together
 _BLOCK_LINES = 100  # or as many lines, if they are long
 _MAX_HEADER = 1 << 20  # bytes of the first line
-_NUMBER = re.compile(r"[-+.\deE]+")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 class CsvFile(TabularFile):
