@@ -136,7 +136,7 @@ def learn(screen: Screen, data: Data, settings: Settings) -> Learnt:
 
         classifier = settings.classifier(watch)
         kept: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
-        classifier.fit(rows, data.labels, unlabeled=source, **kept)
+        classifier.fit(rows, data.labels, X_unlabeled=source, **kept)
         if source is not None:  # a report shows some of them
             rows = stack([rows, source.sample(settings.seed, _SHOWN)])
     classifier.set_params(verbose=0, max_seconds=None)

@@ -82,12 +82,14 @@ class Solver(Protocol):
     keeps_all_rows : whether it can continue with other rows, all of which it keeps, and any number of columns
     follows_stream : whether it can continue with rows that have come since and will be forgotten
     takes_remote_rows : whether it can train on a `RemoteSource`, whose rows stay where they are
+    takes_tensors : whether rows may be torch's tensors, which stay on their device
     """
 
     losses: ClassVar[Losses]
     keeps_all_rows: ClassVar[bool] = False
     follows_stream: ClassVar[bool] = False
     takes_remote_rows: ClassVar[bool] = False
+    takes_tensors: ClassVar[bool] = False
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""

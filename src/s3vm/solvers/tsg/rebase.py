@@ -10,7 +10,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers.base import State
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import labelled_gram, supervised, supervised_start
 
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG
@@ -33,11 +33,13 @@ def rebase(solver: "TSG", problem: Problem, backend: Backend, state: State) -> S
     state = state.moved(host)
     kernel, labelled, n_before = problem.kernel, problem.labelled, len(state.dual)
     reference = host(problem.unlabelled.sample(problem.seed, solver.n_reference))
-    gram, before = labelled_gram(kernel, labelled), state.centres[:n_before]
+    before = state.centres[:n_before]
     start, start_intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
     old, old_intercept = np.zeros(state.targets.shape), np.zeros(problem.n_columns)
-    if solver.anchor:
-        start, start_intercept = supervised(gram, problem.targets, problem.costs)
+    if not solver.anchor:
+        gram = labelled_gram(kernel, labelled)
+    else:
+        gram, start, start_intercept = supervised_start(problem)
         old, old_intercept = supervised(labelled_gram(kernel, before), state.targets, state.costs)
     here, there = _same(labelled, problem.targets, before, state.targets)
     dual = start.copy()

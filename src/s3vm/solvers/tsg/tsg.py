@@ -84,6 +84,7 @@ class TSG(Solver):
     losses: ClassVar[Losses] = (SmoothHinge, Exponential)
     follows_stream: ClassVar[bool] = True
     takes_remote_rows: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = True
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
