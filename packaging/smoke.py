@@ -74,7 +74,7 @@ EXTRAS = {
         if __name__ == "__main__":
             with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
                 rows = dask.array.from_array(X, chunks=(40, -1)), dask.array.from_array(some, chunks=40)
-                there = s3vm.DaskS3VMClassifier(client=client, random_state=0).fit(*rows)
+                there = s3vm.S3VMClassifier(random_state=0).fit(*rows)
                 assert np.mean(there.predict(rows[0]).compute() == y) > 0.8
     """,
     "data": """

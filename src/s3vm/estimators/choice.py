@@ -22,7 +22,8 @@ from s3vm.solvers.supervised import supervised_start
 __all__ = ["Choice", "calibrate", "choose_model", "warn_of_collapse"]
 
 _COLLAPSE_SAMPLE, _COLLAPSE_ROWS = 500, 50  # unlabelled rows that are predicted, and how many there must be
-_COLLAPSED, _FREQUENT = 0.1, 0.1  # fraction of the expected share that is too low, of classes with at least this share
+_FREQUENT = 0.1  # expected fraction of the rows from which on a class is watched
+_COLLAPSED = 0.1  # fraction of the expected rows below which it has collapsed
 
 
 class Choice(NamedTuple):
@@ -84,7 +85,7 @@ def calibrate(choice: Choice, plan: Plan, data: PreparedRows, backend: Backend) 
 
 
 def warn_of_collapse(model: Model, data: PreparedRows, class_prior: object, backend: Backend) -> None:
-    """Warns if a class with a fair share of the labelled rows is hardly predicted at all."""
+    """Warns if a frequent class is hardly predicted at all."""
     if data.source is None or data.n_unlabeled < _COLLAPSE_ROWS:
         return
     sample = data.source.sample(model.seed, _COLLAPSE_SAMPLE)

@@ -203,7 +203,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         resume: bool = False,
         unlabeled: Any = None,
     ) -> "S3VMClassifier":
-        """Learn from the rows of X, of which those marked `unlabeled` in y are unlabelled; or from a source.
+        """Learn from the rows of X, labelled by y except where it is the mark `unlabeled`; or from a source.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from s3vm._utils.optional import optional
 from s3vm._utils.settings import above, check
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.labels import as_column, checked_labels, is_labelled
+from s3vm.estimators.labels import as_column, checked_labels, is_labeled
 from s3vm.estimators.training_rows import TrainingRows
 from s3vm.estimators.validation import checked_rows, is_dask
 from s3vm.kernels import variance_of
@@ -105,7 +105,7 @@ def _load(
         raise ValueError(f"all partitions need the same number of columns, but they have {widths}")
     # As objects: blocks may have labels of several kinds, which NumPy would convert to one.
     all_labels = [label for part in labels for label in part.tolist()]
-    y = checked_labels(np.array(all_labels, dtype=object), mark, some_unlabelled=sum(counts) > 0)
+    y = checked_labels(np.array(all_labels, dtype=object), mark, some_unlabeled=sum(counts) > 0)
     X = stack([part for part in labeled if part.shape[0]])
     X = checked_rows(estimator, X, reset=True, backend=backend)
     rows = TrainingRows(X, y, np.ones(len(y)))
@@ -214,18 +214,18 @@ def _prepared(number: int, X: Any, y: Any, mark: Any, dtype: str) -> Part:
         X = checked_rows(S3VMClassifier(dtype=dtype), X, reset=True)
         y = None if y is None else as_column(y)
         check_consistent_length(X, y)
-        is_labeled = np.zeros(X.shape[0], dtype=bool) if y is None else is_labelled(y, mark)
+        labeled = np.zeros(X.shape[0], dtype=bool) if y is None else is_labeled(y, mark)
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
-    labels = np.empty(0) if y is None else y[is_labeled]
+    labels = np.empty(0) if y is None else y[labeled]
     moments = (X.shape[0], float(X.sum(dtype=np.float64)) / (X.shape[0] * X.shape[1]), variance_of(X))
     # Where all rows are unlabelled and of the right kind, they are not copied.
-    unlabeled = as_rows(X if not is_labeled.any() else X[~is_labeled], dtype)
-    return Part(unlabeled, as_rows(X[is_labeled], dtype), labels, moments)
+    unlabeled = as_rows(X if not labeled.any() else X[~labeled], dtype)
+    return Part(unlabeled, as_rows(X[labeled], dtype), labels, moments)
 
 
 def _summary(part: Part) -> tuple[int, Any, Array, tuple[int, float, float]]:
-    """What the client has to know of a partition."""
+    """What the client needs to know about a partition."""
     return part.unlabelled.shape[0], part.labelled, part.labels, part.moments
 
 

@@ -18,7 +18,7 @@ __all__ = ["Arrival", "arrive", "check_max_labeled"]
 
 
 class Arrival(NamedTuple):
-    """The labelled rows that are remembered, and the unlabelled ones, the newest of which are still there."""
+    """The labelled rows that are remembered, and the source of the unlabelled ones, which still has the newest."""
 
     labeled: TrainingRows
     unlabeled: ReservoirSource

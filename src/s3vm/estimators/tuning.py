@@ -270,12 +270,12 @@ def tune(
                 continue
             scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[all_rows, folds]
             wrong[i, j], losses[i, j] = predicted_codes(scores) != codes, brier_losses(codes, scores)
-    share = cost / cost.sum()
-    errors, briers = wrong @ share, losses @ share
+    weight = cost / cost.sum()
+    errors, briers = wrong @ weight, losses @ weight
     errors[wrong.all(axis=2)] = 1  # to the last bit
-    behind = losses - losses.reshape(-1, len(codes))[briers.argmin()]
-    noise = np.sqrt((behind - (behind @ share)[..., None]) ** 2 @ share / len(codes))
-    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
+    excess = losses - losses.reshape(-1, len(codes))[briers.argmin()]
+    noise = np.sqrt((excess - (excess @ weight)[..., None]) ** 2 @ weight / len(codes))
+    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (excess @ weight <= _NOISE * noise)
     if not good.any():
         good = errors <= errors.min()
     distance = np.abs(np.log(Cs) - np.log(USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(USUAL_FACTOR))

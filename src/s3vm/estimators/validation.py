@@ -1,6 +1,6 @@
 """What a user may give as rows, and what it becomes: arrays, sparse matrices, data frames, tensors, files, sources.
 
-The estimator that these functions take has its parameters read, and is told the names and the number of columns.
+These functions read the parameters of an estimator, and set the names and the number of its columns on it.
 """
 
 import os
