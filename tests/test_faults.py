@@ -233,7 +233,7 @@ def test_ctrl_c_on_the_command_line(tmp_path):
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     """The model, the checkpoint, the report, predictions of each kind: an error with the name, nothing half-written."""
     code = """
-        from s3vm.training.loop import NotKept
+        from s3vm.training.loop import CheckpointNotWritten
         clf.fit(X, some, checkpoint="c").save("m.s3vm")
         s3vm.write_report(clf, X, some, "r.html")
         np.savez("rows.npz", X=np.tile(X, (2000, 1)), y=np.zeros(400_000))
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert "File too large: r.html could not be written" in said
     for name in ("p.csv", "p.parquet", "p.csv.gz"):
         assert f"s3vm: {name} could not be written, and a file that was there is as it was" in said
-    assert "NotKept no checkpoint after iteration 10, and the training goes on: [Errno 27] File too large" in said
+    assert "CheckpointNotWritten no checkpoint after iteration 10, and the training goes on: [Errno 27] File too large" in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
@@ -283,7 +283,8 @@ def test_a_folder_that_is_read_only(tmp_path):
         os.mkdir("shut", 0o555)
         raises(OSError, clf.save, "shut/m.s3vm")
         raises(ValueError, clf.fit, X, some, checkpoint="shut/c")
-        raises(ValueError, s3vm.sources.readers.Writer("shut/p.csv").__enter__)
+        from s3vm.sources.readers import Writer
+        raises(ValueError, Writer("shut/p.csv").__enter__)
         clf.save("m.s3vm")
         np.savez("rows.npz", X=X, y=some)
         assert command("predict", "m.s3vm", "rows.npz", "-o", "shut/p.csv", "-q") == 1
