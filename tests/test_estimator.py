@@ -677,6 +677,20 @@ def test_the_supervised_svm_of_another_width_is_solved_on_its_own(moons, monkeyp
     assert solves(monkeypatch, lambda: clf.fit(X, some)) == len(pilots) + 2
 
 
+def test_memory_is_checked_before_the_supervised_svm_is_solved(moons, monkeypatch):
+    X, _, some = moons
+    monkeypatch.setattr("s3vm.backends.cpu.Cpu.memory", lambda self: 1000)
+    monkeypatch.setattr(supervised, "in_steps", None)
+    with pytest.raises(MemoryError, match="needs about"):
+        make().fit(X, some)
+
+
+def test_a_setting_from_an_array_of_text(moons):
+    X, _, some = moons
+    clf = make(unlabeled_weight=np.array(["paper"])[0], solver=np.array(["tsg"])[0]).fit(X, some)
+    assert clf.safety_ is None
+
+
 def test_the_backend_is_built_once(moons, monkeypatch):
     X, _, some = moons
     built, backend = [], backends.backend

@@ -261,7 +261,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert "File too large: r.html could not be written" in said
     for name in ("p.csv", "p.parquet", "p.csv.gz"):
         assert f"s3vm: {name} could not be written, and a file that was there is as it was" in said
-    assert "CheckpointNotWritten no checkpoint after iteration 10, and the training goes on: [Errno 27] File too large" in said
+    assert (
+        "CheckpointNotWritten no checkpoint after iteration 10, and the training goes on: [Errno 27] File too large"
+        in said
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")

@@ -69,7 +69,7 @@ switch = Setting("True or False", lambda value: isinstance(value, bool | np.bool
 def check(name: str, value: Any, *allowed: Any) -> None:
     """Raises a ValueError unless the value is one of `allowed`: kinds of values, texts or None."""
     for kind in allowed:
-        if kind.accepts(value) if isinstance(kind, Setting) else type(value) is type(kind) and value == kind:
+        if kind.accepts(value) if isinstance(kind, Setting) else isinstance(value, type(kind)) and value == kind:
             return
     words = [
         kind.words if isinstance(kind, Setting) else f'"{kind}"' if isinstance(kind, str) else str(kind)

@@ -8,7 +8,7 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.choice import Choice, calibrate, choose_model
 from s3vm.estimators.folds import N_FOLDS
-from s3vm.estimators.planning import Plan, Tuning, make_plan
+from s3vm.estimators.planning import Plan, Tuning, make_plan, with_supervised
 from s3vm.estimators.preparation import PreparedRows, prepare, resolve_kernel
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.settings import fixed_settings, seed_of
@@ -65,6 +65,7 @@ def learn(
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
     plan = make_plan(estimator, chosen, data, tuning, seed, n_folds=n_folds, rows_will_come=arrivals is not None)
+    plan = with_supervised(plan, chosen, backend)
     chosen, start = continued(chosen, plan.problem, backend, previous, arrivals)
     named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
     state, history = train(chosen, plan.problem, backend, start, estimator.verbose, rules, named)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from s3vm._utils.typing import Array
+from s3vm.backends import Backend
 from s3vm.estimators.columns import class_priors, make_columns
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
@@ -16,8 +17,9 @@ from s3vm.problem import Problem
 from s3vm.solvers import Solver
 from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
+from s3vm.training.memory_check import check_memory
 
-__all__ = ["Plan", "Tuning", "make_plan"]
+__all__ = ["Plan", "Tuning", "make_plan", "with_supervised"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FEW_LABELS_WEIGHTS = (0.1,)
@@ -47,15 +49,12 @@ class Plan(NamedTuple):
     weights: list[float]
     held_out: Array
     tuning: Tuning
+    chooses_weight: bool
+    """Whether the supervised solution and several weights are compared."""
 
     @property
     def n_folds(self) -> int:
         return self.held_out.shape[1] - 1
-
-    @property
-    def chooses_weight(self) -> bool:
-        """Whether the supervised solution and several weights are compared."""
-        return self.problem.supervised is not None
 
 
 def make_plan(
@@ -80,10 +79,16 @@ def make_plan(
         prior_is_known=settings.class_prior is not None,
         **make_columns(weights, held_out, data.codes, tuning.C * data.weight * data.factor, priors),
     )
-    if settings.unlabeled_weight == "auto" and data.source is not None:
-        # The supervised solution is one of the choices; solvers start from it, too.
-        problem = replace(problem, supervised=supervised_start(problem))
-    return Plan(problem, weights, held_out, tuning)
+    chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
+    return Plan(problem, weights, held_out, tuning, chooses_weight)
+
+
+def with_supervised(plan: Plan, solver: Solver, backend: Backend) -> Plan:
+    """The plan with the supervised solution, from which solvers start, if it is one of the choices."""
+    if not plan.chooses_weight:
+        return plan
+    check_memory(solver, plan.problem, backend)  # before the first large matrix is made
+    return plan._replace(problem=replace(plan.problem, supervised=supervised_start(plan.problem)))
 
 
 def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_come: bool) -> list[float]:
