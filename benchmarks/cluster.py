@@ -29,9 +29,9 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
 
-from s3vm import TSG
+from s3vm import TSG, S3VMClassifier
 from s3vm.backends import backend
-from s3vm.estimators.dask import DaskS3VMClassifier, _prepared
+from s3vm.estimators.dask import _prepared
 from s3vm.kernels import RBF
 from s3vm.losses import Exponential
 from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
@@ -71,8 +71,8 @@ def fitted(client, data, n_columns, batch_size, n_iterations):
     """A clock that has seen a fit."""
     solver = TSG(batch_size=batch_size, max_iter=n_iterations, max_features=N_FEATURES, growth=0.0)
     clock = Clock(client)
-    settings = {"client": client, "verbose": clock, "random_state": 0, **SETTINGS[n_columns]}
-    DaskS3VMClassifier(solver, **settings).fit(*data)
+    with client.as_current():
+        S3VMClassifier(solver, verbose=clock, random_state=0, **SETTINGS[n_columns]).fit(*data)
     return clock
 
 

@@ -111,7 +111,7 @@ def one(name: str, minutes: float) -> None:
                     second.close()
                     second = resumed(disturbed, told["batches"])
             if name == "incremental" and told["batches"] % BETWEEN_FITS == 0:
-                seen = straight._seen()
+                seen = straight._all_rows()
                 fresh = STREAMS[name]().fit(seen.X, seen.y)
                 agree = float(np.mean(fresh.predict(X_test) == straight.predict(X_test)))
                 told["fits"], told["worst"] = told["fits"] + 1, min(told["worst"], agree)

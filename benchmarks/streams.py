@@ -66,7 +66,7 @@ def cheap(folder: str) -> dict:
 
     solver = FRS(n_features=64, batch_size=size, passes=1.0)
     clf = S3VMClassifier(solver, unlabeled_weight=1.0, probability=False, gamma=0.02, random_state=0, verbose=watch)
-    clf.fit(X, y, unlabeled=source)
+    clf.fit(X, y, X_unlabeled=source)
     return {"rows": (clf.n_iter_ - 1) * size, "seconds": time.perf_counter() - began[0]}
 
 

@@ -25,7 +25,6 @@ from s3vm import (
     TSG,
     ArraySource,
     BatchSource,
-    DaskS3VMClassifier,
     FileSource,
     Hat,
     Hinge,
@@ -162,7 +161,7 @@ VERBS = {
     "fit with a CV": lambda rows: make(S3VMClassifierCV).fit(rows, Y),
     "partial_fit": lambda rows: make().partial_fit(rows, Y),
     "predict": lambda rows: fitted(isinstance(rows, pd.DataFrame | pl.DataFrame)).predict(rows),
-    "a source": lambda rows: make().fit(X[:8], Y[:8], unlabeled=ArraySource(rows)),
+    "a source": lambda rows: make().fit(X[:8], Y[:8], X_unlabeled=ArraySource(rows)),
 }
 
 
@@ -222,7 +221,7 @@ LABELS = {
     "bytes": (np.where(Y == 0, b"a", b"b"), "bytes is not supported. Convert", TypeError),
     "tuples": (np.array([*[(0, 1)] * 20, None], dtype=object)[:20], "lists or tuples: give one number or text"),
     "lists": (np.array([[1], [2, 3]] * 10, dtype=object), "lists or tuples: give one number or text"),
-    "named fields": (np.zeros(20, dtype=[("a", int)]), "several values a row.*give one label"),
+    "named fields": (np.zeros(20, dtype=[("a", int)]), "several values per row.*give one label"),
     "dates": (np.full(20, np.datetime64("2020")), "dates or times.*give numbers or text"),
     "dates, some missing": (pd.Series([pd.Timestamp("2020"), pd.NaT] * 10), "dates or times.*give numbers or text"),
     "objects": (np.array([object() for _ in range(20)]), "Unknown label type"),
@@ -263,7 +262,7 @@ def test_labels(labels, words, error):
 )
 def test_sample_weight(weight, words):
     for do in (make().fit, started().partial_fit):
-        with raises(f"sample_weight needs a number of at least 0 for each of the 20 rows.*{words}"):
+        with raises(f"sample_weight must have one non-negative value per row \\(20 rows\\).*{words}"):
             do(X, Y, sample_weight=weight)
 
 
@@ -326,10 +325,16 @@ def test_every_setting_is_in_the_table():
     assert names == set(SETTINGS)
 
 
+class Collection:
+    """What looks like dask's."""
+
+    dask = to_delayed = None
+
+
 @pytest.mark.parametrize("name", ["probability", "verbose", "unlabeled", "C"])
 def test_settings_of_the_cluster(name):
-    with raises(rf"\b{name}="):  # before anybody looks for a client
-        DaskS3VMClassifier(**{name: WRONG["array"]}).fit(X, Y)
+    with raises(rf"\b{name}="):  # before a client is looked for
+        S3VMClassifier(**{name: WRONG["array"]}).fit(Collection(), Y)
 
 
 PARTS = [*SOLVERS.values(), *STEPS.values(), *KERNELS.values(), *LABELLED_LOSSES.values(), *UNLABELLED_LOSSES.values()]
@@ -368,14 +373,14 @@ CALLS = {
     "a checkpoint of rows": (lambda: make(solver="incremental").fit(X, Y, checkpoint="c"), "too much for a checkpoint"),
     "a checkpoint and a warm start": (
         lambda: make(warm_start=True).fit(X, Y, checkpoint="c"),
-        "goes on from the model",
+        "continues from the model",
     ),
     "a source and labels": (lambda: make().fit(SOURCE, Y), "give it alone"),
-    "a source without labels": (lambda: make().fit(SOURCE), "knows no labels"),
-    "marked rows beside a source": (lambda: make().fit(X, Y, unlabeled=SOURCE), "some rows are marked -1"),
-    "no kind of rows": (lambda: make().fit(X[:8], Y[:8], unlabeled=3), "unlabeled=3 is not known"),
-    "a file that is not there": (lambda: make().fit(X[:8], Y[:8], unlabeled="none.csv"), "no such file", TableError),
-    "classes to come": (lambda: make().partial_fit(X, Y, classes=[0, 1, 2]), r"of \[0, 1, 2\], there are \[0, 1\]"),
+    "a source without labels": (lambda: make().fit(SOURCE), "has no labels"),
+    "marked rows beside a source": (lambda: make().fit(X, Y, X_unlabeled=SOURCE), "some rows of X are marked -1"),
+    "no kind of rows": (lambda: make().fit(X[:8], Y[:8], X_unlabeled=3), "X_unlabeled=3 is not valid"),
+    "a file that is not there": (lambda: make().fit(X[:8], Y[:8], X_unlabeled="none.csv"), "no such file", TableError),
+    "classes to come": (lambda: make().partial_fit(X, Y, classes=[0, 1, 2]), r"classes=\[0, 1, 2\] .*have \[0, 1\]"),
     "another class": (lambda: started().partial_fit(X[:2], [7, -1]), "same classes"),
     "text after numbers": (lambda: started().partial_fit(X, ["a"] * 20), "mixes text"),
     "too few labels": (lambda: make().partial_fit(X, Y, max_labeled=1), "max_labeled=1.*at least 2"),
@@ -390,18 +395,18 @@ CALLS = {
         AttributeError,
     ),
     "on after a stream": (
-        lambda: make().fit(X[:8], Y[:8], unlabeled=SOURCE).partial_fit(X, Y),
-        "trained on a stream has not kept.*begin with partial_fit",
+        lambda: make().fit(X[:8], Y[:8], X_unlabeled=SOURCE).partial_fit(X, Y),
+        "does not keep when it is.*trained on a stream.*begin with partial_fit",
     ),
     "rows that are not there": (lambda: ArraySource(X, np.array([3, 20])), "row numbers from 0 to 19"),
     "a mask for numbers": (lambda: ArraySource(X, Y == -1), r"for a mask, give np.flatnonzero\(mask\)"),
     "numbers that are not whole": (lambda: ArraySource(X, np.array([0.5])), "row numbers from 0 to 19"),
     "a source of nothing": (
-        lambda: make().fit(X[:8], Y[:8], unlabeled=ArraySource(X, np.array([], dtype=int))),
-        "has none: leave unlabeled=None",
+        lambda: make().fit(X[:8], Y[:8], X_unlabeled=ArraySource(X, np.array([], dtype=int))),
+        "is empty: leave X_unlabeled=None",
     ),
     "names in another order": (
-        lambda: make().fit(FRAME[:8], Y[:8], unlabeled=[FRAME[["b", "a"]]]),
+        lambda: make().fit(FRAME[:8], Y[:8], X_unlabeled=[FRAME[["b", "a"]]]),
         r"columns of X are \['a', 'b'\].* those of the source \['b', 'a'\]",
     ),
     "a checkpoint without a name": (lambda: make().fit(X, Y, checkpoint=""), "give a file in a folder that exists"),
@@ -411,7 +416,10 @@ CALLS = {
         "dtype='foo' is not supported",
     ),
     "folds of other lengths": (lambda: list(LabeledKFold(2).split(X[:10], Y)), r"inconsistent.*\[10, 20\]"),
-    "a copy that goes on": (lambda: copy.deepcopy(make().fit(X, Y)).partial_fit(X, Y), "copied or trained on a stream"),
+    "a copy that goes on": (
+        lambda: copy.deepcopy(make().fit(X, Y)).partial_fit(X, Y),
+        "does not keep when it is loaded, copied",
+    ),
     "a solver that does nothing": (lambda: make(solver=Idle()).fit(X, Y), "the solver made no iteration"),
     "no row to begin with": (lambda: make(solver=Starved()).fit(X, Y), "not a single row", ExhaustedError),
     "forget what is not there": (
@@ -432,7 +440,7 @@ def test_calls(call, words, error, tmp_path, monkeypatch):
 
 def test_on_after_loading(tmp_path):
     fitted().save(tmp_path / "model.s3vm")
-    with raises("a model that was loaded.*begin with partial_fit, or call fit"):
+    with raises("does not keep when it is loaded.*begin with partial_fit, or call fit"):
         s3vm.load(tmp_path / "model.s3vm").partial_fit(X, Y)
 
 
@@ -551,12 +559,12 @@ def test_no_path():
 def test_unlabelled_rows_that_do_not_fit(folder, tmp_path):
     np.save(tmp_path / "holes.npy", NAN)
     with raises("values are missing or infinite, the first in row 1", TableError):
-        make().fit(X[:8], Y[:8], unlabeled=tmp_path / "holes.npy")
+        make().fit(X[:8], Y[:8], X_unlabeled=tmp_path / "holes.npy")
     clf, source = make(), FileSource(folder / "marks.csv", "label", mark=-1)
     with raises("have 3 columns, the unlabelled ones 2"):
-        clf.fit(np.c_[X, X[:, :1]][:8], Y[:8], unlabeled=source)
+        clf.fit(np.c_[X, X[:, :1]][:8], Y[:8], X_unlabeled=source)
     with raises(r"the columns of X are \['b', 'a'\]"):
-        clf.fit(FRAME[["b", "a"]][:8], Y[:8], unlabeled=source)
+        clf.fit(FRAME[["b", "a"]][:8], Y[:8], X_unlabeled=source)
 
 
 # What is right, though it looks wrong

@@ -16,10 +16,10 @@ from scipy import sparse
 from sklearn.base import clone
 
 import s3vm
-from s3vm import TSG, PrintedTSG, S3VMClassifier, backends, philox
-from s3vm.estimators import classifier as estimators
-from s3vm.estimators import dask as distributed_s3vm
-from s3vm.estimators.dask import LARGE_BATCHES, DaskS3VMClassifier, WorkerLostError
+from s3vm import FRS, TSG, DaskS3VMClassifier, S3VMClassifier, S3VMClassifierCV, WorkerLostError, backends, philox
+from s3vm.estimators import dask as dask_rows
+from s3vm.estimators import preparation
+from s3vm.estimators.dask import LARGE_BATCHES, cluster_solver
 from s3vm.philox import Purpose
 from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
 from s3vm.sources import dask as cluster
@@ -72,11 +72,11 @@ def alone(rows):
 
 
 def test_without_a_client_or_dask_the_error_says_what_to_do(rows, monkeypatch):
-    with pytest.raises(ValueError, match=r"there is no Dask client: make one"):  # and none is there before `client` is
-        DaskS3VMClassifier().fit(*rows)
+    with pytest.raises(ValueError, match=r"there is no Dask client: create one"):  # before `client`
+        S3VMClassifier().fit(da.from_array(rows[0]), rows[1])
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError, match=r"this needs distributed, .* pip install \"s3vm\[dask\]\""):
-        DaskS3VMClassifier().fit(*rows)
+        S3VMClassifier().fit(da.from_array(rows[0]), rows[1])
 
 
 def assert_same_model(one, other):
@@ -95,13 +95,13 @@ def assert_same_model(one, other):
 )
 def test_the_model_is_that_of_one_process(client, rows, alone, sizes):
     X, y = (da.from_array(part, chunks=(sizes, *part.shape[1:])) for part in rows)
-    assert_same_model(alone, DaskS3VMClassifier(**PLAIN).fit(X, y))
+    assert_same_model(alone, S3VMClassifier(**PLAIN).fit(X, y))
 
 
 def test_workers_ask_each_other(client, rows, alone, monkeypatch):
     monkeypatch.setattr(cluster, "FAN_OUT", 1)
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    assert_same_model(alone, DaskS3VMClassifier(**PLAIN, n_jobs=2).fit(X, y))
+    assert_same_model(alone, S3VMClassifier(**PLAIN, n_jobs=2).fit(X, y))
 
 
 @pytest.mark.parametrize(("gamma", "weight"), [("scale", "auto"), ("median", 0.5)])
@@ -109,7 +109,7 @@ def test_weight_probabilities_and_classes(client, rows, gamma, weight):
     X, y = rows[0], np.where(rows[1] == -1, -1, rows[1] + 2 * (rows[0][:, 3] > 0.5))
     settings = {"solver": SMALL, "gamma": gamma, "unlabeled_weight": weight, "random_state": 1}
     one = S3VMClassifier(**settings).fit(X, y)
-    many = DaskS3VMClassifier(**settings).fit(da.from_array(X, chunks=(SIZE, 2)), da.from_array(y, chunks=100))
+    many = S3VMClassifier(**settings).fit(da.from_array(X, chunks=(SIZE, 2)), da.from_array(y, chunks=100))
     assert_same_model(one, many)
     assert str(one.safety_) == str(many.safety_)
     lazy = da.from_array(X, chunks=(SIZE, 4))
@@ -124,12 +124,11 @@ def test_weight_probabilities_and_classes(client, rows, gamma, weight):
 @pytest.mark.filterwarnings("ignore:no unlabelled rows")
 def test_the_width(client, rows, monkeypatch):
     """Of a sample where there are many rows, as given, and of labelled rows alone."""
-    monkeypatch.setattr(distributed_s3vm, "SAMPLE", 100)
-    monkeypatch.setattr(estimators, "SAMPLE", 100)
+    monkeypatch.setattr(preparation, "SAMPLE", 100)
     X, labels = rows
     few = {"solver": TSG(max_iter=2, span="features", n_features=32), "unlabeled_weight": 1.0, "random_state": 0}
     for gamma, y in (("median", labels), (0.7, labels), ("median", np.arange(N) % 2), ("scale", np.arange(N) % 2)):
-        one, many = (kind(**few, gamma=gamma) for kind in (S3VMClassifier, DaskS3VMClassifier))
+        one, many = S3VMClassifier(**few, gamma=gamma), S3VMClassifier(**few, gamma=gamma)
         blocks = da.from_array(X, chunks=(SIZE, 4))
         assert many.fit(blocks, y).kernel_ == one.fit(X, y).kernel_
 
@@ -147,20 +146,20 @@ def test_partitions_stay_unless_a_worker_has_too_many():
 def test_few_rows_are_trained_on_their_own_kernel_functions(client, rows):
     settings = PLAIN | {"solver": TSG(batch_size=64, max_iter=25)}
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    assert_same_model(S3VMClassifier(**settings).fit(*rows), DaskS3VMClassifier(**settings).fit(X, y))
+    assert_same_model(S3VMClassifier(**settings).fit(*rows), S3VMClassifier(**settings).fit(X, y))
 
 
 def test_data_frames_of_unknown_divisions_and_missing_labels(client, rows, alone):
     frame = pd.DataFrame(rows[0], columns=list("abcd"))
     labels = pd.Series(np.where(rows[1] == -1, np.nan, rows[1]))
     X, y = (dd.from_pandas(part, npartitions=3).clear_divisions() for part in (frame, labels))
-    clf = DaskS3VMClassifier(**PLAIN, unlabeled=None).fit(X, y)
+    clf = S3VMClassifier(**PLAIN, unlabeled=None).fit(X, y)
     assert_same_model(alone, clf)
     assert clf.feature_names_in_.tolist() == list("abcd")
     np.testing.assert_array_equal(clf.predict(X).compute(), alone.predict(rows[0]))
     with pytest.raises(ValueError, match="feature names"):
         clf.predict(X.rename(columns={"a": "z"}))
-    in_memory = DaskS3VMClassifier(**PLAIN, unlabeled=None).fit(X, labels)
+    in_memory = S3VMClassifier(**PLAIN, unlabeled=None).fit(X, labels)
     assert_same_model(alone, in_memory)
 
 
@@ -168,7 +167,7 @@ def test_labelled_rows_in_memory_and_unlabelled_ones_on_the_cluster(client, rows
     X, y = rows
     known = y != -1
     one = S3VMClassifier(**PLAIN).fit(np.concatenate([X[known], X[~known]]), np.concatenate([y[known], y[~known]]))
-    many = DaskS3VMClassifier(**PLAIN).fit(X[known], y[known], unlabeled=da.from_array(X[~known], chunks=(SIZE, 4)))
+    many = S3VMClassifier(**PLAIN).fit(X[known], y[known], X_unlabeled=da.from_array(X[~known], chunks=(SIZE, 4)))
     assert_same_model(one, many)
 
 
@@ -177,7 +176,7 @@ def test_blocks_of_sparse_rows(client, rows):
     blocks = da.from_array(X, chunks=(SIZE, 4))
     assert sparse.issparse(blocks.blocks[0].compute())
     one = S3VMClassifier(**PLAIN).fit(X, rows[1])
-    many = DaskS3VMClassifier(**PLAIN).fit(blocks, da.from_array(rows[1], chunks=SIZE))
+    many = S3VMClassifier(**PLAIN).fit(blocks, da.from_array(rows[1], chunks=SIZE))
     np.testing.assert_allclose(many.model_.coefficients, one.model_.coefficients, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(many.predict(blocks).compute(), one.predict(X))
 
@@ -205,7 +204,7 @@ def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out,
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGKILL)
     with pytest.warns(UserWarning, match=r"worker tcp://.* was lost in iteration 6; the others continue"):
-        clf = DaskS3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
+        clf = S3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
     assert time.monotonic() - ending.at < 30
     assert_same_model(alone, clf)
 
@@ -216,7 +215,7 @@ def test_rows_that_cannot_be_made_again_end_the_fit(both, rows):
     ending = Ending(both, signal.SIGKILL)
     expected = r"worker tcp://\S+ was lost in iteration 6: a worker was lost with rows .* call fit again"
     with pytest.warns(UserWarning, match="was lost"), pytest.raises(WorkerLostError, match=expected):
-        DaskS3VMClassifier(**PLAIN, verbose=ending).fit(da.concatenate(blocks), da.from_array(rows[1], chunks=SIZE))
+        S3VMClassifier(**PLAIN, verbose=ending).fit(da.concatenate(blocks), da.from_array(rows[1], chunks=SIZE))
     assert time.monotonic() - ending.at < 30
 
 
@@ -224,8 +223,9 @@ def test_a_silent_worker_ends_the_fit(both, rows):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGSTOP)
     try:
-        with pytest.raises(WorkerLostError, match=r"worker tcp://\S+ has been silent for 3 seconds: end it, or"):
-            DaskS3VMClassifier(**PLAIN, verbose=ending, patience=3).fit(X, y)
+        silent = r"worker tcp://\S+ has been silent for 3 seconds: end it, or"
+        with dask.config.set({"s3vm.patience": 3}), pytest.raises(WorkerLostError, match=silent):
+            S3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
         assert time.monotonic() - ending.at < 30
     finally:
         os.kill(ending.pid, signal.SIGCONT)
@@ -312,7 +312,7 @@ def test_what_a_worker_does(rows):
     asyncio.run(front.stop())
     with pytest.raises(RuntimeError, match="stopped"):
         front.pull(*question, point)
-    nothing = distributed_s3vm._prepared(0, rows[0][:0], rows[1][:0], -1, "float32")
+    nothing = dask_rows._prepared(0, rows[0][:0], rows[1][:0], -1, "float32")
     assert (nothing.unlabelled.shape, nothing.labelled.shape, len(nothing.labels)) == ((0, 4), (0, 4), 0)
 
 
@@ -344,27 +344,26 @@ def test_a_call_that_fails(monkeypatch, problem, status, kind, words):
 
 def test_the_model_needs_no_cluster(client, rows, tmp_path):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    clf = DaskS3VMClassifier(**PLAIN, client=client).fit(X, y)
+    clf = S3VMClassifier(**PLAIN).fit(X, y)
     clf.save(tmp_path / "model.s3vm")
     expected = clf.decision_function(rows[0])
-    for other in (s3vm.load(tmp_path / "model.s3vm"), pickle.loads(pickle.dumps(clf)), clf.to_local()):
+    for other in (s3vm.load(tmp_path / "model.s3vm"), pickle.loads(pickle.dumps(clf))):
         np.testing.assert_array_equal(other.decision_function(rows[0]), expected)
-    assert clone(clf).client is client
-    with pytest.raises(AttributeError, match=r"their labels are predict\(X\)"):
+    with pytest.raises(AttributeError, match=r"trained on a stream or on dask collections: predict\(X\) gives labels"):
         _ = clf.transduction_
 
 
-def test_what_is_wrong_is_said(client, rows):
+def test_what_is_wrong_is_said(client, rows, monkeypatch):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    clf = DaskS3VMClassifier(**PLAIN)
-    for bad in ("frs", "cccp", PrintedTSG()):
-        with pytest.raises(ValueError, match=r"needs the rows in one place"):
-            DaskS3VMClassifier(bad).fit(X, y)
+    clf = S3VMClassifier(**PLAIN)
+    for bad in ("frs", "cccp", FRS()):
+        with pytest.raises(ValueError, match=r"needs all rows in one place"):
+            S3VMClassifier(bad).fit(X, y)
     with pytest.raises(ValueError, match=r"partition 0: Input X contains NaN"):
         clf.fit(X * np.nan, y)
-    with pytest.raises(ValueError, match=r"X has 6 partitions, and y has 1"):
+    with pytest.raises(ValueError, match=r"X has 6 partitions, but y has 1"):
         clf.fit(X, y[:-1].rechunk(-1))
-    with pytest.raises(ValueError, match=r"X has 900 rows, and y has 899 labels"):
+    with pytest.raises(ValueError, match=r"X has 900 rows, but y has 899 labels"):
         clf.fit(X, rows[1][:-1])
     with pytest.raises(ValueError, match=r"no labelled rows"):
         clf.fit(X, y * 0 - 1)
@@ -372,10 +371,20 @@ def test_what_is_wrong_is_said(client, rows):
         clf.fit(X, da.where(y == 0, -1, y))
     with pytest.raises(ValueError, match=r"takes 4 columns"):
         clf.fit(X, y).predict(X[:, :3])
-    with pytest.raises(ValueError, match=r"partitions have \[3, 4\] columns"):
-        clf.fit(X, y, unlabeled=X[:, :3])
+    with pytest.raises(ValueError, match=r"same number of columns, but they have \[3, 4\]"):
+        clf.fit(X, y, X_unlabeled=X[:, :3])
+    with pytest.raises(ValueError, match=r"patience=0 is not valid"), dask.config.set({"s3vm.patience": 0}):
+        clf.fit(X, y)
+    for unsupported in ("sample_weight", "checkpoint"):
+        with pytest.raises(ValueError, match=f"{unsupported} is not supported for dask collections"):
+            clf.fit(X, y, **{unsupported: "something"})
+    with pytest.raises(ValueError, match="warm_start=True is not supported for dask collections"):
+        S3VMClassifier(**PLAIN, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="a source stands for X, y and X_unlabeled"):
+        clf.fit(s3vm.ArraySource(rows[0]), X_unlabeled=X)
+    monkeypatch.setattr(distributed, "get_client", lambda: SimpleNamespace(asynchronous=True))
     with pytest.raises(ValueError, match=r"give Client\(..., asynchronous=False\)"):
-        DaskS3VMClassifier(client=SimpleNamespace(asynchronous=True)).fit(X, y)
+        clf.fit(X, y)
 
 
 def test_the_page_runs(client, tmp_path, monkeypatch):
@@ -383,15 +392,70 @@ def test_the_page_runs(client, tmp_path, monkeypatch):
     page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
     code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1]
     names = {"SMALL": SMALL}
-    exec(code.replace("DaskS3VMClassifier(", "DaskS3VMClassifier(SMALL, "), names)
+    exec(code.replace("S3VMClassifier(", "S3VMClassifier(SMALL, "), names)
     assert names["labels"].compute().shape == (100_000,)
     assert Path("model.s3vm").exists()
 
 
-def test_batches_are_large_unless_told_otherwise():
+def test_batches_are_large_unless_a_solver_is_configured(client, rows):
     assert LARGE_BATCHES.batch_size > 16 * TSG().batch_size
+    assert cluster_solver("tsg") == LARGE_BATCHES
+    assert cluster_solver(SMALL) == SMALL
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    settings = {"unlabeled_weight": 1.0, "probability": False, "random_state": 0, "max_seconds": 1e-3}
+    totals = []
+    watched = {"verbose": lambda done, total, line: totals.append(total)}
+    for solver in ("tsg", LARGE_BATCHES, TSG(max_iter=7)):
+        with pytest.warns(s3vm.OutOfTime):
+            S3VMClassifier(solver, **settings, **watched).fit(X, y)
+    assert totals == [400, 400, 7]
 
 
-def test_rows_cannot_come_and_leave():
-    assert not hasattr(DaskS3VMClassifier(), "partial_fit")
-    assert not hasattr(DaskS3VMClassifier(), "forget")
+def test_rows_on_a_cluster_do_not_come_and_leave(client, rows):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    clf = S3VMClassifier(**PLAIN).fit(X, y)
+    with pytest.raises(ValueError, match="partial_fit needs rows in memory"):
+        clf.partial_fit(X, y)
+    with pytest.raises(ValueError, match="need the training rows, which a model does not keep"):
+        clf.partial_fit(*rows)
+
+
+def test_early_stopping(client, rows):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    solver = TSG(max_iter=400, ramp=0.0, n_features=64, span="features")
+    settings = PLAIN | {"solver": solver, "unlabeled_weight": 0.01}
+    one = S3VMClassifier(**settings, early_stopping="reference").fit(*rows)
+    many = S3VMClassifier(**settings, early_stopping="reference").fit(X, y)
+    assert many.n_iter_ == one.n_iter_ < 400
+
+
+def test_tuning(client, rows):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    settings = {"Cs": [1.0, 10.0], "factors": [1.0, 2.0], "random_state": 0}
+    one, many = S3VMClassifierCV(SMALL, **settings).fit(*rows), S3VMClassifierCV(SMALL, **settings).fit(X, y)
+    assert (many.C_, many.kernel_) == (one.C_, one.kernel_)
+    np.testing.assert_allclose(many.cv_errors_, one.cv_errors_)
+    assert many.cv_briers_.keys() == one.cv_briers_.keys()
+    np.testing.assert_array_equal(many.predict(X).compute(), one.predict(rows[0]))
+
+
+def test_a_local_model_predicts_dask_collections(rows, alone):
+    lazy = alone.predict(da.from_array(rows[0], chunks=(SIZE, 4)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), alone.predict(rows[0]))
+
+
+def test_the_name_of_version_0_1(client, rows, alone, tmp_path):
+    X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
+    with pytest.warns(FutureWarning, match="S3VMClassifier takes dask collections") as caught:
+        clf = DaskS3VMClassifier(**PLAIN, client=client, patience=20.0)
+    assert caught[0].filename == __file__
+    assert_same_model(alone, clf.fit(X, y))
+    clf.save(tmp_path / "model.s3vm")
+    for other in (s3vm.load(tmp_path / "model.s3vm"), pickle.loads(pickle.dumps(clf)), clf.to_local()):
+        np.testing.assert_array_equal(other.decision_function(rows[0]), clf.decision_function(rows[0]))
+    with pytest.warns(FutureWarning, match="will be removed"):
+        copied = clone(clf)
+    assert copied.client is client
+    assert copied.get_params() == clf.get_params()
+    assert copied.patience == 20.0

@@ -5,6 +5,7 @@ import hashlib
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import TSG, Constant, Exponential, LabeledKFold, Matern, PrintedTSG, S3VMClassifier
-from s3vm.estimators import classifier as estimators
+from s3vm import (
+    TSG,
+    Constant,
+    Exponential,
+    LabeledKFold,
+    Matern,
+    PrintedTSG,
+    S3VMClassifier,
+    S3VMClassifierCV,
+    backends,
+)
+from s3vm.estimators import prediction, tuning
+from s3vm.solvers import supervised
 
 FEW = TSG(max_iter=20, batch_size=32, n_features=32, span="features", max_features=128)
 # Algorithm 1 with an intercept that holds the balance.
@@ -480,7 +492,7 @@ def test_scores_do_not_depend_on_the_size_of_a_chunk(moons, monkeypatch, size):
     X, _, some = moons
     clf = make().fit(X, some)
     scores, labels = clf.decision_function(X), clf.transduction_
-    monkeypatch.setattr(estimators, "_CHUNK", size)
+    monkeypatch.setattr(prediction, "_CHUNK", size)
     np.testing.assert_array_equal(clf.decision_function(X), scores)
     np.testing.assert_array_equal(make().fit(X, some).transduction_, labels)
 
@@ -602,7 +614,100 @@ def test_a_callable_watches(moons, capsys):
     assert capsys.readouterr().err == ""
 
 
+# Warnings, which name the caller's line
+
+
+def warned_here(caught, words):
+    """Whether that was warned of, and at a line of this file."""
+    files = [warning.filename for warning in caught if words in str(warning.message)]
+    return files == [__file__] * len(files) != []
+
+
+def test_unlabelled_rows_under_their_old_name(moons):
+    X, _, some = moons
+    expected = make().fit(X[:40], some[:40], X_unlabeled=X[40:]).decision_function(X)
+    for kind in (S3VMClassifier, S3VMClassifierCV):
+        with pytest.warns(FutureWarning, match="X_unlabeled") as caught:
+            clf = kind(FEW, random_state=0).fit(X[:40], some[:40], unlabeled=X[40:])
+        assert warned_here(caught, "now called fit(X_unlabeled=...)")
+        if kind is S3VMClassifier:
+            np.testing.assert_array_equal(clf.decision_function(X), expected)
+    with pytest.raises(TypeError, match="give X_unlabeled only"):
+        make().fit(X[:40], some[:40], X_unlabeled=X[40:], unlabeled=X[40:])
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_warnings_name_the_line_of_the_caller(flowers, method):
+    X, y, some = flowers
+    single = np.where((y == 0) & (np.arange(len(y)) != np.flatnonzero(y == 0)[0]), -1, some)
+    single[np.flatnonzero(y == 0)[0]] = 0
+    narrow = {"gamma": 1e3, "unlabeled_weight": 0.0, "C": 100.0, "class_prior": [0.3, 0.3, 0.4]}
+    for words, settings, labels in (
+        ("no unlabelled rows", {}, y),
+        ("single labelled row", {}, single),
+        ("collapse", narrow, some),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            getattr(make(**settings), method)(X, labels)
+        if not (words.startswith("single") and method == "partial_fit"):  # whose folds go by content
+            assert warned_here(caught, words), words
+
+
 # Cost
+
+
+def solves(monkeypatch, do):
+    """How many SVMs of labelled rows are solved in that call."""
+    solved = []
+    in_steps = supervised.in_steps
+    monkeypatch.setattr(supervised, "in_steps", lambda *args: solved.append(args) or in_steps(*args))
+    do()
+    monkeypatch.setattr(supervised, "in_steps", in_steps)
+    return len(solved)
+
+
+def test_the_supervised_svm_is_solved_once(moons, monkeypatch):
+    X, _, some = moons
+    for solver in (FEW, "frs", "cccp"):
+        clf = make(solver=solver)
+        assert solves(monkeypatch, lambda clf=clf: clf.fit(X, some)) == 1
+    assert solves(monkeypatch, lambda: make(unlabeled_weight=1.0).fit(X, some)) == 1
+    started = make()
+    assert solves(monkeypatch, lambda: started.partial_fit(X[::2], some[::2])) == 1
+    assert solves(monkeypatch, lambda: started.partial_fit(X[1::2], some[1::2])) == 2  # that of the old rows, too
+
+
+def test_the_supervised_svm_of_another_width_is_solved_on_its_own(moons, monkeypatch):
+    X, _, some = moons
+    monkeypatch.setattr("s3vm.estimators.tuning._best_width", lambda width, pilots: 2 * width)
+    pilots = []
+    run = tuning._pilot
+    monkeypatch.setattr(tuning, "_pilot", lambda *args: pilots.append(args) or run(*args))
+    clf = S3VMClassifierCV(FEW, Cs=[10.0], factors=[1.0, 2.0], random_state=0)
+    assert solves(monkeypatch, lambda: clf.fit(X, some)) == len(pilots) + 2
+
+
+def test_memory_is_checked_before_the_supervised_svm_is_solved(moons, monkeypatch):
+    X, _, some = moons
+    monkeypatch.setattr("s3vm.backends.cpu.Cpu.memory", lambda self: 1000)
+    monkeypatch.setattr(supervised, "in_steps", None)
+    with pytest.raises(MemoryError, match="needs about"):
+        make().fit(X, some)
+
+
+def test_a_setting_from_an_array_of_text(moons):
+    X, _, some = moons
+    clf = make(unlabeled_weight=np.array(["paper"])[0], solver=np.array(["tsg"])[0]).fit(X, some)
+    assert clf.safety_ is None
+
+
+def test_the_backend_is_built_once(moons, monkeypatch):
+    X, _, some = moons
+    built, backend = [], backends.backend
+    monkeypatch.setattr(backends, "backend", lambda *args: built.append(args) or backend(*args))
+    make().fit(X, some)
+    assert len(built) == 1
 
 
 def test_too_many_labelled_rows_for_an_exact_start():

@@ -368,7 +368,7 @@ def test_a_damaged_group_of_rows(parquet):
     with pytest.raises(tables.TableError, match=reason):
         S3VMClassifier(FAST, random_state=0).fit(FileSource(parquet, "label"))
     with pytest.raises(tables.TableError, match=reason):  # in the thread that reads ahead
-        S3VMClassifier(FAST, gamma=1.0).fit(X[:, :2], Y, unlabeled=FileSource(parquet, drop=["label"]))
+        S3VMClassifier(FAST, gamma=1.0).fit(X[:, :2], Y, X_unlabeled=FileSource(parquet, drop=["label"]))
     assert len(list(tables.stream(parquet, "label", size=100).chunks[0].read())) == 1, "others can be read"
 
 

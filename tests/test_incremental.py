@@ -474,7 +474,7 @@ def test_what_partial_fit_refuses(halves):
         S3VMClassifier("cccp").partial_fit(X, some)
     assert "incremental" in str(refused.value.__cause__)
     clf = S3VMClassifier("incremental", **FITTED)
-    with pytest.raises(ValueError, match="labelled rows of each class"):
+    with pytest.raises(ValueError, match="need labels of all classes"):
         clf.partial_fit(X, some, classes=[0, 1, 2])
     clf.partial_fit(X[:150], some[:150], classes=[1, 0])
     with pytest.raises(ValueError, match="same classes"):

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.datasets import make_moons
 
 from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
-from s3vm.estimators.folds import lasting_folds, newest
+from s3vm.estimators.folds import folds_by_content, newest_labels
 from s3vm.solvers.tsg.anchored import anchored
 from s3vm.sources import ArraySource
 from s3vm.sources.reservoir import Reservoir, ReservoirSource
@@ -48,18 +48,18 @@ def test_rows_that_come_over_time(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=IDS)
 def test_memory_is_flat(solver, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.classifier.SAMPLE", 300)
+    monkeypatch.setattr("s3vm.estimators.partial_fit.SAMPLE", 300)
     monkeypatch.setattr("s3vm.training.history._MAX_LINES", 32)
     clf, sizes = S3VMClassifier(solver, **FAST), []
     for number in range(30):
         clf.partial_fit(*rows(number, 100, 10), max_labeled=30)
         sizes.append(len(pickle.dumps(clf)))
     assert max(sizes[15:]) < 1.05 * max(sizes[5:15])
-    assert len(clf._start.seen.y) == 30
-    assert clf._start.arrivals.n_new == 0
+    assert len(clf._resume_point.rows.y) == 30
+    assert clf._resume_point.arrivals.n_new == 0
     assert len(clf.history_["objective"]) <= 33
     if getattr(solver, "max_blocks", None):
-        assert clf._start.state.coefficients.shape[0] == 20
+        assert clf._resume_point.state.coefficients.shape[0] == 20
 
 
 def test_new_labels_count_at_once():
@@ -177,9 +177,9 @@ def test_the_reservoir_is_a_fair_sample():
 
 def test_which_labelled_rows_stay():
     labels = np.array(["a", "b", "a", "a", "a", "a", "a"])
-    assert newest(labels, 4).tolist() == [1, 4, 5, 6]
-    assert newest(labels, 2).tolist() == [1, 6]
-    assert newest(labels, 99).tolist() == list(range(7))
+    assert newest_labels(labels, 4).tolist() == [1, 4, 5, 6]
+    assert newest_labels(labels, 2).tolist() == [1, 6]
+    assert newest_labels(labels, 99).tolist() == list(range(7))
     X = np.random.RandomState(0).randn(50, 3)
-    np.testing.assert_array_equal(lasting_folds(X, 5)[10:20], lasting_folds(X[10:20], 5))
-    assert set(lasting_folds(X, 5)) == set(range(5))
+    np.testing.assert_array_equal(folds_by_content(X, 5)[10:20], folds_by_content(X[10:20], 5))
+    assert set(folds_by_content(X, 5)) == set(range(5))

@@ -151,7 +151,7 @@ def test_rows_beside(problem, as_batches):
 
     def learn(X, y):
         rest = X[y == -1]
-        return clf.fit(X[y != -1], y[y != -1], unlabeled=BatchSource([rest], len(rest)) if as_batches else rest)
+        return clf.fit(X[y != -1], y[y != -1], X_unlabeled=BatchSource([rest], len(rest)) if as_batches else rest)
 
     found = outcome(lambda: learn(X, y).predict_proba(X))
     assert HELPFUL.search(found) if isinstance(found, str) else np.isfinite(found).all()

@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load
 from s3vm._utils.scores import brier_losses, predicted_codes
-from s3vm.estimators import tuning
+from s3vm.estimators import learning, tuning
 from s3vm.estimators.folds import stratified_folds
 from s3vm.estimators.safety import choose
 from s3vm.estimators.tuning import tune
@@ -216,8 +216,8 @@ def test_another_width_must_be_clearly_better(ring, monkeypatch):
     """Whatever is asked for, it has to be met by the paired losses of the rows."""
     widths = {}
     for surely in (-1e9, 1e9):
-        monkeypatch.setattr("s3vm.estimators.tuning._SURELY", surely)
-        monkeypatch.setattr("s3vm.estimators.tuning.needed", lambda n, surely=surely: surely)
+        monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", surely)
+        monkeypatch.setattr("s3vm.estimators.tuning.required_z", lambda n, surely=surely: surely)
         clf = S3VMClassifierCV(random_state=0).fit(*ring)
         widths[surely] = clf.kernel_.width
         svm = next(iter(clf.cv_briers_))
@@ -232,9 +232,9 @@ def test_where_there_is_no_other_width_to_try(ring, settings):
 
 def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
     """Whatever width the pilots took: the sentence and the model speak of the same SVM."""
-    monkeypatch.setattr("s3vm.estimators.tuning.needed", lambda n: 1e9)
-    monkeypatch.setattr("s3vm.estimators.tuning._SURELY", 1e9)
-    monkeypatch.setattr(S3VMClassifierCV, "_choice", never(S3VMClassifierCV._choice))
+    monkeypatch.setattr("s3vm.estimators.tuning.required_z", lambda n: 1e9)
+    monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", 1e9)
+    monkeypatch.setattr(learning, "choose_model", never(learning.choose_model))
     clf = S3VMClassifierCV(random_state=0).fit(*ring)
     svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
     assert min(clf.cv_briers_.values()) < clf.cv_briers_[svm.kernel_.width], "another width was taken"
@@ -244,12 +244,13 @@ def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatc
 
 
 def never(choice):
-    """The choice, made by someone who never takes unlabelled rows."""
+    """The choice of the whole fit, which never takes unlabelled rows; pilots, which report no tuning, may."""
 
-    def made(self, *args, **rest):
+    def made(trained, plan, *rest):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("s3vm.estimators.safety._NEEDED", ((0, -1e9),))
-            return choice(self, *args, **rest)
+            if plan.tuning.report:
+                patch.setattr("s3vm.estimators.safety._REQUIRED_Z", ((0, -1e9),))
+            return choice(trained, plan, *rest)
 
     return made
 
@@ -257,8 +258,8 @@ def never(choice):
 def test_pilots_see_the_weights_of_the_fit(ring, monkeypatch, tmp_path):
     """Rows that are given several times are one row of a larger weight, which must not change the classes' weights."""
     given = []
-    run = tuning._Pilot.run
-    monkeypatch.setattr(tuning._Pilot, "run", lambda self, *rest: given.append(self.class_weight) or run(self, *rest))
+    run = tuning._pilot
+    monkeypatch.setattr(tuning, "_pilot", lambda short, *rest: given.append(short.class_weight) or run(short, *rest))
     X, some = ring
     twice = np.r_[np.flatnonzero(some == 1).repeat(3), np.arange(len(X))]
     clf = S3VMClassifierCV(class_weight="balanced", Cs=[1, 10], random_state=0).fit(X[twice], some[twice])
@@ -277,7 +278,7 @@ def test_pilots_are_short(ring):
 
 
 def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.tuning._MOST_STEPS", 60)
+    monkeypatch.setattr("s3vm.estimators.tuning._MAX_STEPS", 60)
     clf = S3VMClassifierCV(random_state=0).fit(*ring)
     slow = clf.cv_errors_ == 1
     assert slow.any()
@@ -314,23 +315,23 @@ def test_ctrl_c_while_widths_are_tried(ring, capsys):
 
 
 def test_a_width_that_cannot_be_trained_is_left_out(ring, monkeypatch):
-    run, widths = tuning._Pilot.run, []
+    run, widths = tuning._pilot, []
 
-    def fails_later(self, *rest):
-        widths.append(self.kernel.gamma)
+    def fails_later(short, *rest):
+        widths.append(short.kernel.gamma)
         if len(widths) == 2:
             raise ValueError("the coefficients overflowed")
-        return run(self, *rest)
+        return run(short, *rest)
 
-    monkeypatch.setattr(tuning._Pilot, "run", fails_later)
+    monkeypatch.setattr(tuning, "_pilot", fails_later)
     clf = S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)
     assert list(clf.cv_briers_) == [widths[0], *widths[2:]]
 
 
 def test_a_first_width_that_cannot_be_trained_ends_the_fit(ring, monkeypatch):
-    def fails(self, *rest):
+    def fails(*rest):
         raise ValueError("the coefficients overflowed")
 
-    monkeypatch.setattr(tuning._Pilot, "run", fails)
+    monkeypatch.setattr(tuning, "_pilot", fails)
     with pytest.raises(ValueError, match="the coefficients overflowed"):
         S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)

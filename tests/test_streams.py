@@ -67,9 +67,9 @@ def same(one, two):
 def test_a_source_of_an_array_is_the_array():
     plain = S3VMClassifier(**FAST).fit(X, SOME)
     for rest in (X[N_LABELLED:], ArraySource(X, np.arange(N_LABELLED, N))):
-        same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=rest), plain)
+        same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=rest), plain)
     with pytest.raises(AttributeError, match="stream"):
-        S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=rest).transduction_  # noqa: B018
+        S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=rest).transduction_  # noqa: B018
 
 
 def test_memory_maps_are_not_copied(tmp_path):
@@ -78,7 +78,7 @@ def test_memory_maps_are_not_copied(tmp_path):
     plain = S3VMClassifier(**FAST).fit(X, SOME)
     same(S3VMClassifier(**FAST).fit(mapped, SOME), plain)
     np.save(tmp_path / "rest.npy", X[N_LABELLED:])
-    same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=tmp_path / "rest.npy"), plain)
+    same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=tmp_path / "rest.npy"), plain)
 
 
 @pytest.mark.parametrize("solver", [TSG(**FEATURES), FRS(max_iter=100, n_features=256), TSG(max_iter=100)])
@@ -127,11 +127,11 @@ def test_batches_of_unknown_number(as_csr):
             yield sparse.csr_array(part) if as_csr else part
 
     labelled = sparse.csr_array(X[:N_LABELLED]) if as_csr else X[:N_LABELLED]
-    again = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], unlabeled=batches)
+    again = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], X_unlabeled=batches)
     assert again.n_iter_ == 60
     assert again.score(X, Y) > 0.9
     with pytest.warns(OutOfRows, match=r"no more unlabelled rows after 45 of 60 iterations"):
-        once = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], unlabeled=batches())
+        once = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], X_unlabeled=batches())
     assert once.n_iter_ == 45
     for solver, weight, message in (
         (TSG(passes=1), "auto", "give max_iter instead of passes"),
@@ -142,14 +142,14 @@ def test_batches_of_unknown_number(as_csr):
     ):
         clf = S3VMClassifier(solver, unlabeled_weight=weight)
         with pytest.raises(ValueError, match=message):
-            clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=batches)
+            clf.fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=batches)
 
 
 @pytest.mark.parametrize("variant", ["tsg", "frs", "cccp", "bgs"])
 def test_labelled_rows_may_be_dense_where_the_others_are_sparse(variant):
     def fit(labelled, unlabelled):
         clf = S3VMClassifier(configured(variant), gamma=2.0, random_state=0)
-        return clf.fit(labelled(X[:N_LABELLED]), Y[:N_LABELLED], unlabeled=unlabelled(X[N_LABELLED:]))
+        return clf.fit(labelled(X[:N_LABELLED]), Y[:N_LABELLED], X_unlabeled=unlabelled(X[N_LABELLED:]))
 
     both = fit(np.asarray, np.asarray).decision_function(X)
     for kinds in ((np.asarray, sparse.csr_array), (sparse.csr_array, np.asarray), (np.asarray, sparse.csc_matrix)):
@@ -262,7 +262,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solve
         if kind == "files":
             return clf.fit(FileSource(folder, "label", buffer_bytes=1 << 12), **settings)
         parts = BatchSource(iter(np.array_split(np.tile(X, (6, 1)), 30)), buffer_bytes=1 << 12)
-        return clf.fit(X[:N_LABELLED], Y[:N_LABELLED], unlabeled=parts, **settings)
+        return clf.fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=parts, **settings)
 
     straight, path = fit(), tmp_path / "run.checkpoint"
     for stop in (1, solver.max_iter // 2, solver.max_iter - 1):

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s3vm.estimators.classifier import S3VMClassifier
-    from s3vm.estimators.dask import DaskS3VMClassifier, WorkerLostError
+    from s3vm.estimators.dask import WorkerLostError
+    from s3vm.estimators.deprecated import DaskS3VMClassifier
     from s3vm.estimators.splitters import LabeledKFold
     from s3vm.estimators.tuning import S3VMClassifierCV
     from s3vm.inspect.fit_report import write_report
@@ -81,7 +82,8 @@ __all__ = [
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
     "estimators.classifier": ["S3VMClassifier"],
-    "estimators.dask": ["DaskS3VMClassifier", "WorkerLostError"],
+    "estimators.dask": ["WorkerLostError"],
+    "estimators.deprecated": ["DaskS3VMClassifier"],
     "estimators.splitters": ["LabeledKFold"],
     "estimators.tuning": ["S3VMClassifierCV"],
     "inspect.fit_report": ["write_report"],

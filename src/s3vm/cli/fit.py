@@ -141,7 +141,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
 
         classifier = settings.classifier(show_iteration)
         checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
-        classifier.fit(rows, data.labels, unlabeled=source, **checkpoint)
+        classifier.fit(rows, data.labels, X_unlabeled=source, **checkpoint)
         if source is not None:  # some of its rows, for the report
             rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
     classifier.set_params(verbose=0, max_seconds=None)

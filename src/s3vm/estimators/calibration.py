@@ -12,7 +12,7 @@ from s3vm._utils.typing import Array
 
 __all__ = ["Temperature", "calibrator"]
 
-_MOST_SCORE = 1e300  # beyond, the product with beta might overflow; the class is certain long before
+_MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Temperature:
 
     def predict_proba(self, scores: Array) -> Array:
         margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
-        return softmax(self.beta * np.clip(margins, -_MOST_SCORE, _MOST_SCORE), axis=1)
+        return softmax(self.beta * np.clip(margins, -_MAX_SCORE, _MAX_SCORE), axis=1)
 
 
 def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:
-    """scikit-learn's temperature scaling, fitted to held-out scores ``(n, K)`` of rows of known class.
+    """scikit-learn's temperature scaling, fitted to held-out scores ``(n, K)`` of rows with known classes.
 
-    One number, the temperature, is all that a handful of labels can bear, and it leaves the most probable class the one
-    with the highest score. Every row also counts a little for the other classes, once in all over all rows (Platt's
-    smoothing), so that scores which happen to separate the classes do not make the probabilities 0 and 1.
+    A handful of labels does not allow for more than one parameter, and the most probable class remains the one with
+    the highest score. Each row also counts a little for the other classes, in total as much as one row (Platt's
+    smoothing), so that scores which happen to separate the classes do not give probabilities of 0 and 1.
     """
     n_classes = int(codes.max()) + 1
     doubt = 1.0 / (sample_weight.sum() + 2.0)
     labels = np.tile(np.arange(n_classes), len(codes))
     truth = np.where(labels == np.repeat(codes, n_classes), 1.0 - doubt, doubt / (n_classes - 1))
-    everyone = np.arange(len(labels))
-    temperature = CalibratedClassifierCV(_Scores(), method="temperature", cv=[(everyone, everyone)], ensemble=False)
+    all_rows = np.arange(len(labels))
+    temperature = CalibratedClassifierCV(_Scores(), method="temperature", cv=[(all_rows, all_rows)], ensemble=False)
     weight = truth * np.repeat(sample_weight, n_classes)
     temperature.fit(np.repeat(scores, n_classes, axis=0), labels, sample_weight=weight)
     return Temperature(float(temperature.calibrated_classifiers_[0].calibrators[0].beta_))
@@ -54,4 +54,4 @@ class _Scores(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Any:
         return X[:, 0] if X.shape[1] == 1 else X
 
-    predict = decision_function  # which scikit-learn does not call, but wants to see
+    predict = decision_function  # scikit-learn checks that it exists, but does not call it

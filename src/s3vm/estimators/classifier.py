@@ -1,83 +1,49 @@
-"""The scikit-learn face: it validates, builds the Problem, drives the Solver and keeps the Model."""
+"""The scikit-learn interface."""
 
-import warnings
-from copy import copy, deepcopy
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from s3vm import backends, philox
-from s3vm._utils.arrays import host, is_tensor
+from s3vm import backends
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
-from s3vm._utils.settings import is_whole, number, positive
 from s3vm._utils.typing import Array
-from s3vm.estimators.calibration import calibrator
-from s3vm.estimators.columns import class_factors, make_columns, scores_held_out
-from s3vm.estimators.folds import distinct_rows, lasting_folds, newest, stratified_folds
-from s3vm.estimators.labels import split_labels
-from s3vm.estimators.safety import FEW_LABELS, Safety, choose
-from s3vm.estimators.training_rows import TrainingRows
-from s3vm.estimators.validation import InputValidation
-from s3vm.kernels import Gamma, Kernel, kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
+from s3vm.backends import Backend
+from s3vm.estimators.calibration import Temperature
+from s3vm.estimators.capabilities import can_continue, can_forget, has_probability
+from s3vm.estimators.choice import warn_of_collapse
+from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
+from s3vm.estimators.learning import attributes, learn
+from s3vm.estimators.partial_fit import arrive, check_max_labeled
+from s3vm.estimators.planning import Tuning
+from s3vm.estimators.prediction import codes_of_all, scores_of
+from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.resuming import ResumePoint, all_rows, checked
+from s3vm.estimators.safety import Safety
+from s3vm.estimators.settings import check_checkpointing, check_estimator, training_backend
+from s3vm.estimators.training_rows import FittedRows, TrainingRows
+from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
+from s3vm.kernels import Gamma, Kernel
+from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model import Model
-from s3vm.philox import Purpose
-from s3vm.problem import Problem
-from s3vm.solvers import Solver, State, solver
-from s3vm.solvers.supervised import check_labelled, labelled_gram, supervised
-from s3vm.sources import ENDLESS, ArraySource, Source
-from s3vm.sources.reservoir import ReservoirSource
-from s3vm.training import checkpoints
+from s3vm.solvers import Solver, solver
 from s3vm.training.early_stopping import EarlyStopping
-from s3vm.training.history import join_histories, thin_history
-from s3vm.training.loop import EVERY, StoppingRules, train
+from s3vm.training.loop import EVERY, StoppingRules
 from s3vm.training.memory_check import with_advice
 
-__all__ = ["SAMPLE", "S3VMClassifier", "has_probability"]
-
-_AUTO_WEIGHTS = (1.0, 0.3)
-_FEW_LABELS_WEIGHTS = (0.1,)
-_FOLDS = 5
-_CHUNK = 1 << 16
-_KEPT = 100
-SAMPLE = 10_000  # unlabelled rows that the median distance is taken of
+__all__ = ["S3VMClassifier"]
 
 
-class _Start(NamedTuple):
-    """What a fit leaves for its continuation; the rows too, if others are to follow them.
-
-    `seen` are all rows; or, if there are `arrivals`, the labelled ones that are remembered.
-    """
-
-    state: State
-    lasting: tuple[Any, ...]
-    n_folds: int
-    C: float
-    seen: TrainingRows | None
-    arrivals: ReservoirSource | None = None
-
-
-class _Training(NamedTuple):
-    """What `transduction_` needs: the rows, which of them are labelled and how, and a copy that shows changes."""
-
-    seen: TrainingRows
-    at: Array
-    codes: Array
-    kept: Any
-
-
-class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
+class S3VMClassifier(ClassifierMixin, BaseEstimator):
     """Kernel support vector machine that learns from labelled and unlabelled rows.
 
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
-    the rest when there are more than two:
+    the rest if there are more than two:
 
         ``R(f) = ||f||^2 / 2 + C sum over labelled rows of l(f(x), y) + C* E over unlabelled rows of u(f(x))``.
 
@@ -86,70 +52,73 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     solver : "tsg", "frs", "bgs", "cccp", "light", "newton", "incremental" or a configured solver, default "tsg"
-        For example ``TSG(max_iter=256, n_features=512)``. The others are the classical algorithms, for up to some
-        thousands of rows but for ``"frs"`` and ``"bgs"``; ``"incremental"`` has `partial_fit` and `forget`.
+        For example ``TSG(max_iter=256, n_features=512)``. Those after ``"bgs"`` are classical algorithms for up to
+        some thousands of rows; ``"incremental"`` has `partial_fit` and `forget`. For dask collections, ``"tsg"`` is
+        ``TSG(batch_size=4096)``, so that workers have enough to do between two messages.
     kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
-        A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, brings its own width.
+        A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, has its own width.
     gamma : float, "scale" or "median", default "scale"
         The kernel's width, as in `sklearn.svm.SVC`.
     C : float > 0, default 10.0
         The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
         The default suits standardised features and a few hundred labels; `S3VMClassifierCV` chooses it.
     unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
-        The cost of all unlabelled rows together, ``C*``, as a share of that of all labelled rows; 0 ignores the
-        unlabelled rows. ``"auto"`` tries 0.3 and 1 beside 0 (and 0.1 with few labels), and takes one only if it lowers
-        the Brier score of labelled rows that were left out of training; `safety_` says which, and why. ``"paper"`` is
-        the paper's ``n_l / n_u``, which vanishes as the unlabelled rows grow.
+        The cost of all unlabelled rows together, ``C*``, relative to that of all labelled rows; 0 ignores the
+        unlabelled rows. ``"auto"`` compares 0 with 0.3 and 1 (and 0.1 with few labels), and takes one of these only if
+        it lowers the Brier score of labelled rows held out of training; `safety_` says which, and why. ``"paper"`` is
+        the paper's ``n_l / n_u``, which vanishes as the number of unlabelled rows grows.
     loss : "auto", "exp", "hat", "squared_hat", "ramp" or a configured loss, default "auto"
         The loss u of an unlabelled row. ``"auto"`` is the solver's own, ``"exp"`` for TSG.
     labeled_loss : "auto", "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "auto"
         The loss l of a labelled row. ``"auto"`` is the solver's own, ``"smooth_hinge"`` for TSG. The supervised
-        start, and what is left when no unlabelled row is used, is the SVM with the hinge.
+        start, and the model if no unlabelled row is used, is the SVM with the hinge.
     class_prior : array of shape (n_classes,) or None, default None
         Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
-        rows. It matters if the solver balances the classes, as TSG does unless told otherwise.
+        rows. It matters if the solver balances the classes, as TSG does by default.
     class_weight : dict, "balanced" or None, default None
-        Factors on C a class, as in `sklearn.svm.SVC`.
+        Factors on C per class, as in `sklearn.svm.SVC`.
     unlabeled : label or None, default -1
         The mark of an unlabelled row in `y`; None if missing values (None, NaN) mark them.
     probability : bool, default True
-        Whether `predict_proba` is wanted. It is calibrated on folds of the labelled rows, which are trained beside the
-        model in the same run.
+        Whether `predict_proba` is wanted. It is calibrated on folds of the labelled rows, which are trained alongside
+        the model in the same run.
     warm_start : bool, default False
-        Whether another call of `fit` goes on from where the last one stopped.
+        Whether another call of `fit` continues where the last one stopped.
     backend : "auto", "cpu", "gpu" or "reference", default "auto"
-        Where the work is done. ``"auto"`` is the GPU if torch and Triton are installed and see one, else the CPU.
+        Where to compute. ``"auto"`` is the GPU if torch and Triton are installed and find one, else the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
-        Memory for random frequencies or kernel values that are kept during `fit`; others are made again when needed.
-        It changes the speed only, but for last digits. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
+        Memory for random frequencies or kernel values that are kept during `fit`; others are recomputed when needed.
+        It changes the speed, and results in the last digits only. ``"auto"`` is 256 MiB, or half of what is free on a
+        GPU.
     n_jobs : int or None, default None
-        Number of threads; -1 is all cores. The result does not depend on it.
+        Number of threads; -1 is all cores. The result does not depend on it. For dask collections, threads of a
+        worker; None is all of them.
     random_state : int, RandomState or None, default None
     verbose : int or callable, default 0
-        Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, the
-        most there can be, and the line of `history_` as a dict.
+        Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, their
+        maximum, and the line of `history_` as a dict.
     max_seconds : float or None, default None
         When to stop training, with a warning, and keep the model so far.
     early_stopping : "reference", "held_out" or None, default None
         When to stop training before the last iteration, once the unlabelled rows have their full weight:
-        ``"reference"`` when hardly any row of a sample of unlabelled rows changes its class any more, ``"held_out"``
-        when the Brier score of labelled rows that were left out does not fall any more.
+        ``"reference"`` when hardly any row of a sample of unlabelled rows still changes its class, ``"held_out"``
+        when the Brier score of labelled rows held out no longer falls.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     n_iter_ : int
     history_ : dict of arrays of length `n_iter_`
-        One entry an iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, share of
-        unlabelled rows predicted positive, what else the solver has to say; and error, balanced error and average
-        precision on held-out rows, where folds were trained beside.
+        One entry per iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, fraction of
+        unlabelled rows predicted positive, and what else the solver records; if folds were trained, also error,
+        balanced error and average precision on held-out rows.
     safety_ : Safety or None
         With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
         A label for each training row: its own, or the predicted one (also if its weight is 0). Computed when first
-        asked for.
+        asked for; not for sources and dask collections, for which there is `predict`.
     model_ : Model
         The learnt function. It holds training rows, labelled and perhaps unlabelled ones, as centres of a kernel
         expansion.
@@ -173,10 +142,11 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
     history_: dict[str, Array]
     model_: Model
     safety_: Safety | None
-    _start: _Start | None
-    _training: _Training | None
-    _waiting: TrainingRows | None
-    _transduction: Array | None
+    _calibrator: Temperature
+    _resume_point: ResumePoint | None = None
+    _fitted_rows: FittedRows | None = None
+    _labeled_rows: TrainingRows | None = None  # of partial_fit, until unlabelled rows come
+    _transduction: Array | None = None
 
     def __init__(
         self,
@@ -229,410 +199,124 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         *,
-        unlabeled: Any = None,
+        X_unlabeled: Any = None,
         checkpoint: Any = None,
         every: float = EVERY,
         resume: bool = False,
+        unlabeled: Any = None,
     ) -> "S3VMClassifier":
-        """Learn from the rows of X, those marked `unlabeled` in y being unlabelled; or from a source of rows.
+        """Learn from the rows of X, labelled by y except where it is the mark `unlabeled`; or from a source.
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame of shape (n_rows, n_features); or a source
-            A source that knows labels, such as ``FileSource("folder", target="label")``, stands for X and y.
-        y : array of shape (n_rows,)
+        X : array, CSR matrix, data frame or dask collection of shape (n_rows, n_features); or source
+            A source that has labels, such as ``FileSource("folder", target="label")``, stands for X and y. Dask
+            collections are trained on by the workers of the current client; one that has been silent for 30 seconds
+            counts as lost, or for ``dask.config.set({"s3vm.patience": seconds})``.
+        y : array of shape (n_rows,), or dask array or series with the partitions of X
         sample_weight : array of shape (n_rows,) or None, default None
-            Factors on C a row; those of unlabelled rows are not used.
-        unlabeled : source, path, array or iterable of batches, or None, default None
-            The unlabelled rows, which need not fit into memory; all rows of X are then labelled. See
-            `s3vm.sources`.
+            Factors on C per row; those of unlabelled rows are ignored.
+        X_unlabeled : source, path, array, dask collection or iterable of batches, or None, default None
+            The unlabelled rows, which need not fit into memory; all rows of X are then labelled, unless these are a
+            dask collection. See `s3vm.sources`.
         checkpoint : path or None, default None
-            A file that is written on the way, from which a run that was broken off can go on.
+            A file to which the state of the run is written from time to time, so that it can be resumed.
         every : float, default 60
             Seconds between checkpoints.
         resume : bool, default False
-            Whether to go on from the checkpoint, if there is one. The model is then the same, to the last bit, as if
-            the run had never been broken off. A checkpoint of other rows or settings is refused.
+            Whether to resume from the checkpoint, if it exists. The model is then the same, to the last bit, as if
+            the run had never been interrupted. A checkpoint of other rows or settings is refused.
+        unlabeled : deprecated
+            The name of `X_unlabeled` in version 0.1.
         """
+        X_unlabeled = renamed(X_unlabeled, unlabeled)
         self._check_settings()
         rules = StoppingRules(self.max_seconds, self.early_stopping, checkpoint, every, resume)
-        if checkpoint is not None and solver(self.solver).keeps_all_rows:
-            raise ValueError("this solver keeps all rows and their kernel matrix, too much for a checkpoint")
-        if self.warm_start and checkpoint is not None:
-            raise ValueError("warm_start=True goes on from the model in memory: leave checkpoint=None")
-        before = self._before() if self.warm_start else None
-        seen, source = self._given(X, y, sample_weight, unlabeled, reset=before is None)
-        return self._learn(seen, before, source=source, rules=rules)
+        if is_dask(X) or is_dask(X_unlabeled):
+            check_remote_fit(self, X, sample_weight, checkpoint)
+            return self._fit_remote(X, y, X_unlabeled, rules)
+        if checkpoint is not None:
+            check_checkpointing(self)
+        previous = self._previous() if self.warm_start else None
+        backend = training_backend(self)
+        rows, source = given_rows(self, X, y, sample_weight, X_unlabeled, reset=previous is None, backend=backend)
+        return self._learn(rows, backend, previous=previous, source=source, rules=rules)
 
-    @available_if(lambda self: _goes_on(self))
+    @available_if(lambda self: can_continue(self))
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
     ) -> "S3VMClassifier":
-        """Learn from more rows, labelled or not, beside all that were given before.
+        """Learn from more rows, labelled or not, in addition to all that were given before.
 
-        The first call is a `fit`, which settles the classes, the kernel's width and C. ``solver="incremental"`` then
-        keeps all rows and follows the exact solution.
+        The first call is a `fit`, which determines the classes, the kernel's width and C. ``solver="incremental"``
+        then keeps all rows and follows the exact solution.
 
-        ``"tsg"`` and ``"frs"`` go through new unlabelled rows once and forget them, but for a random sample of 10,000:
-        memory does not grow, however many come. Labelled rows are remembered, and act on every step. After `fit`, its
-        rows are gone through again first.
+        ``"tsg"`` and ``"frs"`` pass over new unlabelled rows once and forget them, except for a random sample of
+        10,000: memory does not grow, however many come. Labelled rows are remembered, and act on every step. After
+        `fit`, its rows are visited again first.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. Later calls may have unlabelled rows only, or labelled ones.
+            As in `fit`, in memory. Later calls may have only unlabelled rows, or only labelled ones.
         classes : array or None, default None
-            All labels that will come, each of which the first call must have. None takes those of the first call.
+            All labels that will come; the first call needs rows of each. None takes those of the first call.
         max_labeled : int or None, default None
             With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
             class if there are enough. None remembers all.
         """
         self._check_settings()
-        before, first = self._before(), not hasattr(self, "model_")
-        seen = self._rows(X, y, sample_weight, reset=first)
+        check_max_labeled(max_labeled, solver(self.solver))
+        previous, is_first, backend = self._previous(), not hasattr(self, "model_"), training_backend(self)
+        rows = training_rows(self, X, y, sample_weight, reset=is_first, backend=backend)
         if solver(self.solver).keeps_all_rows:
-            if max_labeled is not None:
-                raise ValueError(
-                    f"max_labeled={max_labeled!r} is for tsg and frs: this solver keeps all rows, and forget(rows) "
-                    "leaves some out"
-                )
-            return self._learn(seen if first else self._seen().and_then(seen), before, classes)
-        remembered = getattr(self, "_waiting", None) if before is None or before.arrivals is None else before.seen
-        if not first and remembered is None:
-            remembered, before = self._seen(), None  # a fit: its rows are gone through again
-        if max_labeled is not None and not is_whole(max_labeled, 2):
-            raise ValueError(f"max_labeled={max_labeled!r} is not valid: give a whole number of at least 2, or None")
-        arrivals = ReservoirSource(SAMPLE, self.dtype)
-        if before is not None and before.arrivals is not None:
-            arrivals = deepcopy(before.arrivals)  # an error must not leave a trace
-        if remembered is not None:
-            seen = remembered.and_then(seen)
-        labelled, labels = split_labels(seen.y, self.unlabeled)
-        arrivals.add(seen.X[np.flatnonzero(~labelled)])
-        at = np.flatnonzero(labelled)
-        if max_labeled is not None:
-            at = at[newest(labels, max_labeled)]
-        seen = TrainingRows(seen.X[at], seen.y[at], seen.weight[at])
+            rows = rows if is_first else self._all_rows().and_then(rows)
+            return self._learn(rows, backend, previous=previous, expected_classes=classes)
+        remembered = self._labeled_rows if previous is None or previous.arrivals is None else previous.rows
+        if not is_first and remembered is None:
+            remembered, previous = self._all_rows(), None  # after a fit, whose rows are visited again
+        labeled, arrivals = arrive(self, rows, remembered, previous, max_labeled)
         if arrivals.n_rows:
-            return self._learn(seen, before, classes, arrivals)
-        self._learn(seen, None, classes)
-        self._training, self._waiting = None, seen  # a plain SVM until unlabelled rows come
+            return self._learn(labeled, backend, previous=previous, expected_classes=classes, source=arrivals)
+        self._learn(labeled, backend, expected_classes=classes)  # a plain SVM until unlabelled rows come
+        self._fitted_rows, self._labeled_rows = None, labeled
         return self
 
-    @available_if(lambda self: _takes_rows(self))
+    @available_if(lambda self: can_forget(self))
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
         check_is_fitted(self, "model_")
-        return self._learn(self._seen().without(rows), self._before())
+        return self._learn(self._all_rows().without(rows), training_backend(self), previous=self._previous())
 
-    @with_advice('give fewer rows, or solver="tsg" with unlabeled=source, whose memory does not grow with the rows')
-    @one_blas_thread
-    def _learn(
-        self,
-        seen: TrainingRows,
-        before: _Start | None,
-        expected: Any = None,
-        source: Source | None = None,
-        rules: StoppingRules | None = None,
-    ) -> "S3VMClassifier":
-        """Trains on all rows `seen`, going on from what was `before`. With a `source`, all of `seen` are labelled."""
-        chosen = solver(self.solver)
-        engine = backends.backend(self.backend, self.dtype, self.n_jobs, self.cache_bytes)
-        rules = rules or StoppingRules(self.max_seconds, self.early_stopping)
-        X, y, weight = seen
-        streamed = source is not None
-        arrivals = source if isinstance(source, ReservoirSource) else None
-        if arrivals is not None:
-            chosen = chosen.for_streaming()
-        if streamed and chosen.keeps_all_rows:
-            raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
-        labelled, labels = split_labels(y, self.unlabeled)
-        counts = weight[labelled] > 0
-        at, unlabelled = np.flatnonzero(labelled)[counts], np.flatnonzero(~labelled)
-        classes, all_codes = np.unique(labels[counts], return_inverse=True)
-        codes = all_codes
-        if len(classes) < 2:
-            raise ValueError(
-                f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
-                f"{classes.tolist()}; label some rows of another class, and give them weights above 0"
-            )
-        if expected is not None and not np.array_equal(classes, np.unique(expected)):
-            raise ValueError(f"labelled rows of each class are needed: of {expected}, there are {classes.tolist()}")
-        if before is not None and not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"training goes on with the same classes only, {self.classes_.tolist()}, and these are "
-                f"{classes.tolist()}; set warm_start=False, or call fit with all rows, to start afresh"
-            )
-        if source is None and len(unlabelled):
-            source = ArraySource(X, unlabelled, self.dtype)
-        if source is None:
-            warnings.warn(
-                "no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with "
-                + ("a missing value" if self.unlabeled is None else repr(self.unlabeled)),
-                stacklevel=3,
-            )
-        factor = class_factors(self.class_weight, classes, codes)
-        rows, codes, weight_l = distinct_rows(host(ArraySource(X, at, self.dtype).take(slice(None))), codes, weight[at])
-        if before is None:
-            stored = checkpoints.seed_of(rules.checkpoint) if rules.resume and self.random_state is None else None
-            seed = _seed(self.random_state) if stored is None else stored
-            resolved = self._kernel(X, np.where(labelled, weight, 1.0), rows, unlabelled, seed, source)
-            few = TrainingRows(rows, classes[codes], weight_l)
-            C, fitted_kernel, alone = self._cost_and_kernel(resolved, few, weight_l * factor[codes], source, seed)
-        else:
-            seed, C, fitted_kernel = before.state.seed, before.C, before.state.kernel
-            alone = fitted_kernel
-        of_labelled, of_unlabelled = chosen.losses
-        weights = self._weights(len(codes), source.n_rows if source is not None else 0, lasting=arrivals is not None)
-        if self.unlabeled_weight == "auto" and source is not None:
-            check_labelled(len(codes))  # the supervised solution is one of the choices
-        n_folds = before.n_folds if before and not chosen.keeps_all_rows else _FOLDS
-        lasting = None if arrivals is None else lasting_folds(rows, _FOLDS)  # rows will come: each has its place
-        left_out = self._left_out(codes, n_folds, seed, lasting)
-        priors = self._priors(classes, codes, weight_l, left_out)
-        problem = Problem(
-            labelled=rows,
-            unlabelled=source,
-            kernel=fitted_kernel,
-            labelled_loss=of_labelled() if self.labeled_loss == "auto" else labelled_loss(self.labeled_loss),
-            unlabelled_loss=of_unlabelled() if self.loss == "auto" else unlabelled_loss(self.loss),
-            seed=seed,
-            prior_is_known=self.class_prior is not None,
-            **make_columns(weights, left_out, codes, C * weight_l * factor[codes], priors),
-        )
-        start = None if before is None else before.state
-        if start is not None and arrivals is not None:
-            chosen = chosen.for_new_rows(start.iteration, arrivals.n_new)
-            start = chosen.follow(problem, engine, start)
-        elif start is not None:
-            chosen = chosen.extended(problem, start.iteration)
-        told = ("unlabeled_weight", "class_prior", "class_weight", "probability")
-        words = {"C": repr(C), **{name: repr(getattr(self, name)) for name in told}}
-        state, history = train(chosen, problem, engine, start, self.verbose, rules, words)
-        model = state.model()
-        if not model.is_finite:
-            raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-        chosen_model, held_out, safety = self._choice(
-            model, problem, alone, weights, left_out, codes=codes, engine=engine
-        )
-        if before is not None:
-            history = thin_history(join_histories(self.history_, history))
-        learnt = {"classes_": classes, "history_": history, "n_iter_": state.iteration, "C_": C}
-        learnt |= {"kernel_": chosen_model.kernel, "safety_": safety, "model_": chosen_model}
-        if self.probability:
-            known = np.isfinite(held_out).all(axis=1)
-            fair = held_out if known.any() else chosen_model.decision(rows, engine)
-            known = known if known.any() else np.ones_like(known)
-            learnt["_calibrator"] = calibrator(fair[known], codes[known], weight_l[known])
-        self.__dict__.update(learnt)  # all at once: another thread may be predicting
-        self._start = None
-        if self.warm_start or chosen.keeps_all_rows:
-            rest = self._lasting(), left_out.shape[1] - 1, C, seen if chosen.keeps_all_rows else None
-            self._start = _Start(state.detached(), *rest)
-        if arrivals is not None:
-            arrivals.release()
-            self._start = _Start(state.detached(), self._lasting(), left_out.shape[1] - 1, C, seen, arrivals)
-        self._training = self._waiting = None
-        if not streamed:
-            self._training = _Training(seen, np.flatnonzero(labelled)[counts], all_codes, _some(X))
-        self._transduction = None
-        self._warn_of_collapse(source, codes, weight_l)
-        return self
+    def decision_function(self, X: Any) -> Any:
+        """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else one column per class.
 
-    def _choice(
-        self,
-        model: Model,
-        problem: Problem,
-        alone: Kernel,
-        weights: list[float],
-        left_out: Array,
-        *,
-        codes: Array,
-        engine: Any,
-    ) -> tuple[Model, Array, Safety | None]:
-        """The model of the weight that is taken, its scores of labelled rows that were left out, and the reasons.
-
-        `alone` is the kernel of the supervised solution that it is compared with.
+        Like all predictions, a lazy dask array if X is a dask collection.
         """
-        n_outputs, n_groups = problem.n_models, left_out.shape[1]
-        scores = model.decision(problem.labelled, engine).reshape(len(codes), len(weights), n_groups, n_outputs)
-        held_out = {weight: scores_held_out(scores[:, w], left_out) for w, weight in enumerate(weights)}
-        if self.unlabeled_weight != "auto" or problem.unlabelled is None:
-            return model.columns(slice(0, n_outputs)), held_out[weights[0]], None
-        gram = labelled_gram(alone, problem.labelled)
-        first = slice(0, n_groups * n_outputs)
-        dual, intercept = supervised(gram, problem.targets[:, first], problem.costs[:, first])
-        base = scores_held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), left_out)
-        safety = choose(codes, base, held_out)
-        if safety.weight == 0:
-            nothing = np.empty((0, 1, dual.shape[1]), engine.dtype)
-            svm = replace(
-                model, kernel=alone, coefficients=nothing, intercept=intercept, centres=problem.labelled, weights=dual
-            )
-            return svm.columns(slice(0, n_outputs)), base, safety
-        start = weights.index(safety.weight) * n_groups * n_outputs
-        return model.columns(slice(start, start + n_outputs)), held_out[safety.weight], safety
-
-    def _kernel(
-        self, X: Any, row_weight: Array, rows: Any, unlabelled: Array, seed: int, source: Source | None
-    ) -> Kernel:
-        """The kernel with a width that fits the rows."""
-        chosen = kernel(self.kernel, self.gamma)
-        if source is not None and not len(unlabelled) and isinstance(chosen.gamma, str):
-            return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)
-        if chosen.gamma != "median":
-            return chosen.resolve(X, row_weight, seed)
-        if len(unlabelled) > SAMPLE:
-            unlabelled = unlabelled[philox.indices(seed, Purpose.REFERENCE, range(2, 3), SAMPLE, len(unlabelled))[0]]
-        if len(unlabelled):
-            rows = ArraySource(X, unlabelled, self.dtype if is_tensor(X) else X.dtype).take(slice(None))
-        return chosen.resolve(host(rows), seed=seed)
-
-    def _cost_and_kernel(
-        self, resolved: Kernel, labelled: TrainingRows, cost: Array, source: Source | None, seed: int
-    ) -> tuple[float, Kernel, Kernel]:
-        """The cost of a labelled row of weight 1, the kernel, and that of an SVM of the labelled rows alone."""
-        return positive("C", self.C), resolved, resolved
-
-    def _weights(self, n_labelled: int, n_unlabelled: int, lasting: bool = False) -> list[float]:
-        """The weights of the unlabelled rows that are tried; the history speaks of the first.
-
-        If they are to last, they do not depend on how many labelled rows there are by now.
-        """
-        if n_unlabelled == 0:
-            return [0.0]
-        if self.unlabeled_weight == "auto":
-            few = lasting or n_labelled < FEW_LABELS
-            return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if few else list(_AUTO_WEIGHTS)
-        if self.unlabeled_weight == "paper":
-            if n_unlabelled == ENDLESS:
-                raise ValueError('how many unlabelled rows there are is not known: unlabeled_weight="paper" needs it')
-            return [n_labelled / n_unlabelled]
-        if not 0 <= number(self.unlabeled_weight) < np.inf:
-            raise ValueError(
-                f"unlabeled_weight={self.unlabeled_weight!r} is not valid: give a finite number of at least 0, "
-                '"auto" or "paper"'
-            )
-        return [float(self.unlabeled_weight)]
-
-    def _left_out(self, codes: Array, most: int, seed: int, folds: Array | None = None) -> Array:
-        """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
-        nothing = np.zeros((len(codes), 1), dtype=bool)
-        if not self.probability and self.unlabeled_weight != "auto":
-            return nothing
-        if folds is not None:
-            left_out = folds[:, None] == np.arange(_FOLDS)
-            return np.hstack([nothing, left_out & ~left_out.all(axis=0)])  # of equal rows, all may be in one fold
-        if len(codes) < FEW_LABELS and codes.max() == 1:
-            # Every row on its own, but for the only one of its class, without which there is nothing to train.
-            return np.hstack([nothing, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
-        folds = stratified_folds(codes, most or _FOLDS, seed)
-        if folds.max() == 0:
-            warnings.warn(
-                "a class has a single labelled row, which cannot be left out: probabilities are calibrated on rows "
-                "that were trained on and will be too sure, and the weight of unlabelled rows cannot be chosen. "
-                "Label another row of that class",
-                stacklevel=4,
-            )
-            return nothing
-        return np.hstack([nothing, folds[:, None] == np.arange(folds.max() + 1)])
-
-    def _warn_of_collapse(self, source: Source | None, codes: Array, weight: Array) -> None:
-        """Says so if a class that a fair share of the labelled rows has is hardly predicted at all."""
-        if source is None or source.n_rows < 50:
-            return
-        sample = source.sample(self.model_.seed, _KEPT * 5)
-        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
-        predicted = np.bincount(predicted_codes(self.model_.decision(sample, engine)), minlength=len(self.classes_))
-        expected = self._priors(self.classes_, codes, weight, np.zeros((len(codes), 1), dtype=bool))[0]
-        for code in np.flatnonzero((expected > 0.1) & (predicted / predicted.sum() < 0.1 * expected)):
-            warnings.warn(
-                f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "
-                f"{self.classes_.tolist()[code]!r}, where {expected[code]:.0%} were expected. Lower unlabeled_weight, "
-                "give class_prior, or let the solver balance the classes",
-                stacklevel=4,
-            )
-
-    def _check_settings(self) -> None:
-        """Raises a ValueError that names a setting of the wrong kind, where nobody else would."""
-        for name, value in self.get_params(deep=False).items():
-            if isinstance(value, np.ndarray) and value.ndim and name not in ("class_prior", "Cs", "factors"):
-                raise ValueError(f"{name}={value!r} is not valid: give one value, not an array")
-            if name in ("probability", "warm_start") and not isinstance(value, bool | np.bool_):
-                raise ValueError(f"{name}={value!r} is not valid: give True or False")
-        if not isinstance(self.verbose, bool) and not callable(self.verbose) and np.isnan(number(self.verbose)):
-            raise ValueError(f"verbose={self.verbose!r} is not valid: give 0, 1 or a function")
-        if np.ndim(self.unlabeled):
-            raise ValueError(f"unlabeled={self.unlabeled!r} is not a mark: give one label, or None for missing labels")
-
-    def _before(self) -> "_Start | None":
-        """What an earlier fit left to go on from."""
-        start = getattr(self, "_start", None)
-        if start is not None and start.lasting != self._lasting():
-            raise ValueError(
-                "training goes on with the same solver, kernel, gamma, C, dtype, probability and random_state; "
-                "set warm_start=False, or call fit with all rows, to start afresh"
-            )
-        return start
-
-    def _seen(self, missing: type[Exception] = ValueError) -> TrainingRows:
-        """All rows that were given before, which must be as they were; `missing` is raised if they were not kept."""
-        before, training = self._start, getattr(self, "_training", None)
-        if training is None and before is not None and before.seen is not None and before.arrivals is None:
-            return before.seen
-        if training is None:
-            raise missing(
-                "transduction_, partial_fit and forget need the training rows, which a model that was loaded, copied "
-                "or trained on a stream has not kept: predict gives labels; to go on learning, begin with partial_fit, "
-                "or call fit with all rows"
-            )
-        seen, *_, kept = training
-        if (_some(seen.X) != kept).sum() > 0:
-            raise ValueError("the rows given to fit have been changed since: give all rows to fit, or to predict")
-        return seen
-
-    def _lasting(self) -> tuple[Any, ...]:
-        """The settings that cannot change between a fit and its continuation."""
-        kind = type(solver(self.solver))
-        return kind, kernel(self.kernel, self.gamma), self.C, self.dtype, self.probability, self.random_state
-
-    def _priors(self, classes: Array, codes: Array, weight: Array, left_out: Array) -> Array:
-        """The class shares expected of the unlabelled rows, for each thing left out: shape (groups, n_classes)."""
-        n_classes = len(classes)
-        if self.class_prior is None:
-            counts = (weight[:, None] * ~left_out).T @ (codes[:, None] == np.arange(n_classes))
-            return counts / counts.sum(axis=1, keepdims=True)
-        try:
-            prior = np.asarray(self.class_prior, dtype=np.float64)
-        except (TypeError, ValueError):
-            prior = np.empty(0)
-        if prior.shape != (n_classes,) or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
-            raise ValueError(
-                f"class_prior={self.class_prior!r} is not a share for each of the {n_classes} classes: "
-                "give positive numbers that add up to 1, in the order of classes_"
-            )
-        return np.tile(prior, (left_out.shape[1], 1))
-
-    def decision_function(self, X: Any) -> Array:
-        """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else a column a class."""
+        if is_dask(X):
+            return lazily(self, "decision_function", X)
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> Any:
         """The class with the highest score for each row."""
-        scores = self._scores(X)
-        return self.classes_[predicted_codes(scores)]
+        if is_dask(X):
+            return lazily(self, "predict", X)
+        codes = predicted_codes(self._scores(X))
+        return self.classes_[codes]
 
     @available_if(lambda self: has_probability(self))
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Any:
         """The probability of each class for each row.
 
         A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
-        that were left out of training. It is as good as the labelled rows are many, and always agrees with `predict`.
+        held out of training. Its quality grows with the number of labelled rows, and it always agrees with `predict`.
         """
-        now = copy(self)  # the scores and what makes probabilities of them belong together
-        scores = now._scores(X)
-        return now._calibrator.predict_proba(scores)
+        if is_dask(X):
+            return lazily(self, "predict_proba", X)
+        model = copy(self)  # so that the scores and their calibration belong together
+        scores = model._scores(X)
+        return model._calibrator.predict_proba(scores)
 
     @property
     def transduction_(self) -> Array:
@@ -643,18 +327,15 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if self._transduction is None:
-            X = self._seen(AttributeError).X
-            assert self._training is not None
-            at, codes = self._training.at, self._training.codes
-            result = np.empty(X.shape[0], dtype=np.intp)
-            result[at] = codes
-            rest = np.setdiff1d(np.arange(X.shape[0]), at, assume_unique=True)
-            result[rest] = predicted_codes(self._evaluate(ArraySource(X, rest, self.dtype)))
-            self._transduction = self.classes_[result]
+            self._all_rows(AttributeError)
+            assert self._fitted_rows is not None
+            backend = backends.backend(self.backend, self.dtype, self.n_jobs)
+            codes = codes_of_all(self._fitted_rows, self.model_, self.dtype, backend)
+            self._transduction = self.classes_[codes]
         return self._transduction
 
     def save(self, path: Any) -> None:
-        """Writes the fitted model to one file, by custom ``.s3vm``; see `s3vm.save`."""
+        """Writes the fitted model to a file, usually named ``*.s3vm``; see `s3vm.save`."""
         from s3vm.persistence.model_file import save
 
         save(self, path)
@@ -664,72 +345,58 @@ class S3VMClassifier(InputValidation, ClassifierMixin, BaseEstimator):
         """The model in that file, which predicts as it did to the last bit; see `s3vm.load`."""
         from s3vm.persistence.model_file import load
 
-        found = load(path)
-        if not isinstance(found, cls):
-            raise TypeError(f"{path} holds a {type(found).__name__}: s3vm.load reads any model file")
-        return found
+        model = load(path)
+        if not isinstance(model, cls):
+            raise TypeError(f"{path} holds a {type(model).__name__}: s3vm.load reads any model file")
+        return model
+
+    def _check_settings(self) -> None:
+        check_estimator(self)
+
+    def _fit_remote(
+        self, X: Any, y: Any, X_unlabeled: Any, rules: StoppingRules, cluster: Callable[[], Cluster] = Cluster.of
+    ) -> "S3VMClassifier":
+        """Learn from dask collections; the cluster is looked for once the settings are known to be valid."""
+        chosen, backend = cluster_solver(self.solver), training_backend(self)
+        with cluster_rows(self, X, y, X_unlabeled, cluster(), backend) as (rows, source):
+            self._learn(rows, backend, source=source, rules=rules, with_solver=chosen)
+        self._fitted_rows = None  # labelled rows only
+        return self
+
+    @with_advice('give fewer rows, or solver="tsg" with X_unlabeled=source, whose memory does not grow with the rows')
+    @one_blas_thread
+    def _learn(
+        self, rows: TrainingRows, backend: Backend, previous: ResumePoint | None = None, **given: Any
+    ) -> "S3VMClassifier":
+        """Trains, and publishes what was learnt; what is `given` is described at `learn`."""
+        learned = learn(self, rows, backend, previous=previous, **given)
+        self.__dict__.update(attributes(self, learned, backend, previous))
+        warn_of_collapse(learned.choice.model, learned.data, self.class_prior, backend)
+        return self
+
+    def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:
+        """The cost and the kernel, given the kernel with a width that fits the rows."""
+        return Tuning(float(self.C), resolved, resolved)
+
+    def _previous(self) -> ResumePoint | None:
+        return checked(self._resume_point, self)
+
+    def _all_rows(self, missing: type[Exception] = ValueError) -> TrainingRows:
+        return all_rows(self._fitted_rows, self._resume_point, missing)
 
     @with_advice("predict fewer rows at a time")
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
-        return self._evaluate(ArraySource(self._checked(X, reset=False), None, self.dtype))
-
-    def _evaluate(self, source: ArraySource) -> Array:
-        """The model's scores, a chunk of rows at a time, so that no cast copy of all rows is made."""
-        engine = backends.backend(self.backend, self.dtype, self.n_jobs)
-        model = self.model_  # one for all rows, even if another thread is in partial_fit
-        scores = np.empty((source.n_rows, len(model.intercept)))
-        for start in range(0, source.n_rows, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            scores[part] = model.decision(source.take(part), engine)
-        if not np.isfinite(scores).all():
-            raise ValueError(
-                "some rows of X are too large for this kernel: scale them as the training rows were scaled"
-            )
-        return scores
+        backend = backends.backend(self.backend, self.dtype, self.n_jobs)
+        X = checked_rows(self, X, reset=False, backend=backend)
+        return scores_of(self.model_, X, None, self.dtype, backend)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())  # at once: another thread may be in partial_fit
-        state.pop("_training", None)
+        state = dict(super().__getstate__())  # a copy at once: another thread may be in partial_fit
+        state.pop("_fitted_rows", None)
         return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _goes_on(estimator: S3VMClassifier) -> bool:
-    if not (solver(estimator.solver).keeps_all_rows or solver(estimator.solver).follows_stream):
-        raise AttributeError('partial_fit needs a solver that goes on with other rows: "tsg", "frs" or "incremental"')
-    return True
-
-
-def _takes_rows(estimator: S3VMClassifier) -> bool:
-    if not solver(estimator.solver).keeps_all_rows:
-        raise AttributeError('rows can come and leave only with a solver that keeps up: solver="incremental"')
-    return True
-
-
-def has_probability(estimator: S3VMClassifier) -> bool:
-    if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
-        raise AttributeError("predict_proba needs probability=True when the model is fitted")
-    return True
-
-
-def _some(X: Any) -> Any:
-    """A copy of some rows from all over X, by which a change is noticed."""
-    return host(X[np.linspace(0, X.shape[0] - 1, min(X.shape[0], _KEPT)).astype(int)]).copy()
-
-
-def _seed(random_state: Any) -> int:
-    """The 64-bit seed: a whole number is itself, so that a paper's run can name it."""
-    if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 64:
-        return int(random_state)
-    try:
-        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    except ValueError:
-        raise ValueError(
-            f"random_state={random_state!r} is not valid: give a whole number from 0 to 2**64 - 1, a RandomState or "
-            "None"
-        ) from None

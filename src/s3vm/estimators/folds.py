@@ -1,4 +1,4 @@
-"""Labelled rows that are the same, and the folds that rows are in."""
+"""Labelled rows that are equal, and the folds that rows are in."""
 
 from typing import Any
 
@@ -7,15 +7,19 @@ import numpy as np
 from s3vm import philox
 from s3vm._utils.arrays import row_digests
 from s3vm._utils.typing import Array
+from s3vm._utils.warn import warn
+from s3vm.estimators.safety import FEW_LABELS
 from s3vm.philox import Purpose
 
-__all__ = ["distinct_rows", "lasting_folds", "newest", "stratified_folds"]
+__all__ = ["N_FOLDS", "distinct_rows", "folds_by_content", "held_out_groups", "newest_labels", "stratified_folds"]
+
+N_FOLDS = 5
 
 
 def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Array]:
-    """Labelled rows in an order that depends on what they are, copies with the same label merged into one.
+    """Labelled rows in an order given by their content, copies with the same label merged into one.
 
-    Whatever is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
+    What is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
     with twice the weight.
     """
     numbers = row_digests(X)
@@ -29,7 +33,7 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Arra
 def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array:
     """The fold of each row, drawn at random: at most `most` folds, each with every class in its training part.
 
-    A class of one row cannot be held out; then all rows are in fold 0. Another `draw` gives other folds.
+    A class with one row cannot be held out; then all rows are in fold 0. Another `draw` gives other folds.
     """
     n_folds = min(most, int(np.bincount(codes).min()))
     shuffle = philox.words(seed, Purpose.FOLD, draw, len(codes), 1)[:, 0]
@@ -38,13 +42,33 @@ def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array
     return folds
 
 
-def lasting_folds(X: Any, n_folds: int) -> Array:
-    """The fold of each row by what it is, so that a row stays in its fold when others come and go."""
+def folds_by_content(X: Any, n_folds: int) -> Array:
+    """The fold of each row, given by its content, so that a row stays in its fold when others come and go."""
     return (row_digests(X) % np.uint64(n_folds)).astype(np.intp)
 
 
-def newest(labels: Array, most: int) -> Array:
-    """The places of at most `most` rows: the last of each class in equal numbers, then the last of all."""
+def held_out_groups(codes: Array, n_folds: int, seed: int, fixed_folds: Array | None = None) -> Array:
+    """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
+    no_rows = np.zeros((len(codes), 1), dtype=bool)
+    if fixed_folds is not None:
+        held_out = fixed_folds[:, None] == np.arange(N_FOLDS)
+        return np.hstack([no_rows, held_out & ~held_out.all(axis=0)])  # equal rows may all be in one fold
+    if len(codes) < FEW_LABELS and codes.max() == 1:
+        # Each row on its own, except the only one of its class, without which there is nothing to train.
+        return np.hstack([no_rows, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
+    folds = stratified_folds(codes, n_folds or N_FOLDS, seed)
+    if folds.max() == 0:
+        warn(
+            "a class has a single labelled row, which cannot be held out: probabilities are calibrated on training "
+            "rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label another row of "
+            "that class"
+        )
+        return no_rows
+    return np.hstack([no_rows, folds[:, None] == np.arange(folds.max() + 1)])
+
+
+def newest_labels(labels: Array, most: int) -> Array:
+    """The positions of at most `most` rows: the last of each class in equal numbers, then the last of all."""
     _, codes = np.unique(labels, return_inverse=True)
     age = np.empty(len(codes), dtype=np.intp)  # 0 for the last row of its class
     for code in range(codes.max() + 1):

@@ -11,22 +11,22 @@ from s3vm._utils.arrays import host
 from s3vm._utils.input_checks import is_masked
 from s3vm._utils.typing import Array
 
-__all__ = ["as_column", "checked_labels", "is_labelled", "split_labels"]
+__all__ = ["as_column", "checked_labels", "is_labeled", "split_labels"]
 
 
 def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
     """Which rows carry a label, and the labels of those.
 
     `unlabeled` is the mark of an unlabelled row: a value, or None for missing ones (None, NaN, ``pandas.NA``). In an
-    array of strings the mark -1 is ``"-1"``, since that is what NumPy makes of it. What is left must be class labels of
-    one kind; a ValueError says what is wrong with them and what to do.
+    array of strings the mark -1 is ``"-1"``, as NumPy converts it. The other labels must be class labels of one kind;
+    a ValueError says what is wrong with them and what to do.
     """
     y = as_column(y)
-    labelled = is_labelled(y, unlabeled)
-    return labelled, checked_labels(y[labelled], unlabeled, some_unlabelled=not labelled.all())
+    labeled = is_labeled(y, unlabeled)
+    return labeled, checked_labels(y[labeled], unlabeled, some_unlabeled=not labeled.all())
 
 
-def is_labelled(y: Array, unlabeled: Any) -> Array:
+def is_labeled(y: Array, unlabeled: Any) -> Array:
     """Which rows carry a label."""
     missing = _missing(y)
     if unlabeled is None:
@@ -34,13 +34,13 @@ def is_labelled(y: Array, unlabeled: Any) -> Array:
     if missing.any():
         raise ValueError(
             f"Input y contains NaN or None ({missing.sum()} times): set unlabeled=None if they mean unlabelled, "
-            "or mark unlabelled rows with a value of their own, such as -1"
+            "or mark unlabelled rows with a special value, such as -1"
         )
     return ~_equal(y, unlabeled)
 
 
-def checked_labels(labels: Array, unlabeled: Any, some_unlabelled: bool) -> Array:
-    """The labels of the labelled rows as numbers or text; a ValueError unless they can be classes."""
+def checked_labels(labels: Array, unlabeled: Any, some_unlabeled: bool) -> Array:
+    """Labels as numbers or text; a ValueError unless they can be classes."""
     if len(labels) == 0:
         raise ValueError(
             f"no labelled rows: every label is {'missing' if unlabeled is None else repr(unlabeled)}. "
@@ -48,11 +48,11 @@ def checked_labels(labels: Array, unlabeled: Any, some_unlabelled: bool) -> Arra
         )
     labels = _of_one_kind(labels)
     check_classification_targets(labels)
-    if unlabeled == -1 and some_unlabelled and np.all(_equal(labels, 1)):
+    if unlabeled == -1 and some_unlabeled and np.all(_equal(labels, 1)):
         raise ValueError(
-            "y holds only -1 and 1, which is ambiguous: with unlabeled=-1 the rows marked -1 count as unlabelled and "
-            "one class is left. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None, which "
-            "takes missing labels (NaN, None, an empty cell of a file) for unlabelled rows. If -1 means unlabelled, "
+            "y holds only -1 and 1, which is ambiguous: with unlabeled=-1 the rows marked -1 are unlabelled, and only "
+            "one class remains. If -1 is a class, recode the classes (to 0 and 1, say) or set unlabeled=None, which "
+            "treats missing labels (NaN, None, an empty cell of a file) as unlabelled rows. If -1 means unlabelled, "
             "label rows of a second class"
         )
     return labels
@@ -68,9 +68,9 @@ def as_column(y: Any) -> Array:
     # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
     y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
     if y.dtype.kind == "V":
-        raise ValueError(f"y has several values a row ({y.dtype}): give one label for each row")
+        raise ValueError(f"y has several values per row ({y.dtype}): give one label per row")
     if y.dtype.kind in "mM":
-        raise ValueError(f"y has dates or times ({y.dtype}), which are no classes: give numbers or text")
+        raise ValueError(f"y has dates or times ({y.dtype}), which cannot be classes: give numbers or text")
     return y.astype(object) if y.dtype.kind == "T" else y
 
 
@@ -93,13 +93,15 @@ def _equal(y: Array, mark: Any) -> Array:
 
 
 def _of_one_kind(labels: Array) -> Array:
-    """Labels as numbers or as text, whichever they are."""
+    """Labels as an array of numbers or of text."""
     if labels.dtype.kind == "O":
         if len({isinstance(value, str) for value in labels}) > 1:
-            raise ValueError("y mixes text and other labels: give labels of one kind, and mark unlabelled rows apart")
+            raise ValueError(
+                "y mixes text and other labels: give labels of one kind, except for the mark of unlabelled rows"
+            )
         if any(isinstance(value, Sized) and not isinstance(value, str | bytes) for value in labels):
-            raise ValueError("y has labels that are lists or tuples: give one number or text for each row")
+            raise ValueError("y has labels that are lists or tuples: give one number or text per row")
         labels = np.array(labels.tolist())
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("Input y contains infinity, which is not a class")
+        raise ValueError("Input y contains infinity, which cannot be a class")
     return labels

@@ -9,17 +9,17 @@ from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import number
 from s3vm._utils.typing import Array
 
-__all__ = ["FEW_LABELS", "Safety", "choose", "needed", "standard_errors"]
+__all__ = ["FEW_LABELS", "Safety", "choose", "required_z", "standard_errors"]
 
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
-_UNCERTAIN = 30  # labelled rows below which the choice is not to be trusted much
-# By how many standard errors the loss must fall: the fewer rows, the less a standard error is worth.
-_NEEDED = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
+_UNCERTAIN = 30  # labelled rows below which the choice is unreliable
+# By how many standard errors the loss must fall: the fewer the rows, the less reliable a standard error.
+_REQUIRED_Z = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
 
 
 @dataclass(frozen=True)
 class Safety:
-    """What was chosen, and why. `print` it for a plain sentence.
+    """The weight that was chosen, and why. `print` it for a plain sentence.
 
     Attributes
     ----------
@@ -43,27 +43,27 @@ class Safety:
     sentence: str
 
     def __post_init__(self) -> None:
-        """It may come from a file that anyone has written."""
+        """Checks what may come from an untrusted file."""
         kinds = (isinstance(self.scores, dict), type(self.n_labelled) is int, isinstance(self.sentence, str))
         if not all(kinds) or not np.isfinite(number(self.weight)):
-            raise ValueError("a verdict on unlabelled rows needs a weight, scores, a number of rows and a sentence")
-        shares = [number(one.get(name)) for one in self.scores.values() for name in ("error", "balanced_error")]
+            raise ValueError("a Safety needs a weight, scores, a number of rows and a sentence")
+        errors = [number(scores.get(name)) for scores in self.scores.values() for name in ("error", "balanced_error")]
         if self.scores and (self.n_labelled < 1 or self.weight not in self.scores or 0 not in self.scores):
-            raise ValueError("a verdict on unlabelled rows needs the scores of weight 0 and of the weight it chose")
-        if not all(0 <= share <= 1 for share in shares):
-            raise ValueError("a verdict on unlabelled rows has errors that are no shares")
+            raise ValueError("a Safety needs the scores of weight 0 and of the weight that was chosen")
+        if not all(0 <= error <= 1 for error in errors):
+            raise ValueError("the error rates of a Safety must lie in [0, 1]")
 
     def __str__(self) -> str:
         return self.sentence
 
 
 def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Safety:
-    """The largest weight whose held-out scores beat the supervised ones, if there is one.
+    """The largest weight whose held-out scores beat the supervised ones; 0 if none does.
 
-    `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models that have not seen them; rows
-    of NaN could not be held out. A weight is taken if the mean Brier loss falls by half a standard error of the
-    difference, row by row (by more with fewer than 100 rows): error counts would be coarser, and a hinge on raw scores
-    is fooled by their scale.
+    `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models trained without them; rows of
+    NaN could not be held out. A weight is taken if the mean Brier loss falls by half a standard error of the
+    difference, row by row (by more with fewer than 100 rows): error counts are coarser, and a hinge loss depends on
+    the scale of the scores.
     """
     known = np.isfinite(supervised).all(axis=1)
     n_labelled = int(known.sum())
@@ -77,7 +77,7 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     for weight, all_scores in held_out.items():
         losses = brier_losses(codes, all_scores[known])
         scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
-    good = [weight for weight in held_out if scores[weight]["z"] <= needed(n_labelled)]
+    good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labelled)]
     chosen = max(good, default=0.0)
     before, after = scores[0.0], scores[chosen]
     if chosen:
@@ -93,13 +93,13 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     return Safety(chosen, scores, n_labelled, uncertain, sentence)
 
 
-def needed(n_labelled: int) -> float:
-    """By how many standard errors the Brier loss of so many rows must fall, as a negative number."""
-    return next(z for least, z in _NEEDED if n_labelled >= least)
+def required_z(n_labelled: int) -> float:
+    """By how many standard errors the Brier loss of so many rows must change: a negative number."""
+    return next(z for least, z in _REQUIRED_Z if n_labelled >= least)
 
 
 def standard_errors(difference: Array) -> float:
-    """The mean of differences, row by row, over its standard error."""
+    """The mean of the differences of all rows, divided by its standard error."""
     return float(difference.mean() / (difference.std(ddof=1) / np.sqrt(len(difference)) + 1e-12))
 
 

@@ -1,14 +1,16 @@
-"""The rows that an estimator has been given, in the order in which they came."""
+"""The rows given to an estimator, in the order in which they came."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from s3vm._utils.arrays import stack
+from s3vm._utils.arrays import host, stack
 from s3vm._utils.typing import Array
 
-__all__ = ["TrainingRows"]
+__all__ = ["FittedRows", "TrainingRows"]
+
+_COMPARED = 100  # rows by which a later change of the training rows is noticed
 
 
 class TrainingRows(NamedTuple):
@@ -27,10 +29,42 @@ class TrainingRows(NamedTuple):
         y = np.concatenate([self.y.astype(object), later.y.astype(object)])
         return TrainingRows(stack([self.X, X]), y, np.concatenate([self.weight, later.weight]))
 
+    def at(self, positions: Array) -> "TrainingRows":
+        """The rows at those positions."""
+        return TrainingRows(self.X[positions], self.y[positions], self.weight[positions])
+
     def without(self, rows: Any) -> "TrainingRows":
-        """These rows but those of the given numbers."""
+        """All rows but those of the given numbers."""
         rows = np.asarray(rows)
         if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
             raise ValueError(f"rows to forget are numbers from 0 to {len(self.y) - 1}, in the order in which rows came")
-        kept = np.delete(np.arange(len(self.y)), rows)
-        return TrainingRows(self.X[kept], self.y[kept], self.weight[kept])
+        return self.at(np.delete(np.arange(len(self.y)), rows))
+
+
+class FittedRows(NamedTuple):
+    """The rows of a fit that stay with the caller, and what shows whether they have been changed since.
+
+    `labeled_at` are the numbers of the labelled rows that were learnt from, `codes` their classes.
+    """
+
+    rows: TrainingRows
+    labeled_at: Array
+    codes: Array
+    copied: Any
+
+    @classmethod
+    def of(cls, rows: TrainingRows, labeled_at: Array, codes: Array) -> "FittedRows":
+        return cls(rows, labeled_at, codes, _spread(rows.X))
+
+    def unchanged(self) -> TrainingRows:
+        """The rows; a ValueError if they are not what they were."""
+        if (_spread(self.rows.X) != self.copied).sum() > 0:
+            raise ValueError(
+                "the rows given to fit have been changed since: call fit again with all rows, or use predict"
+            )
+        return self.rows
+
+
+def _spread(X: Any) -> Any:
+    """A copy of some rows from all over X."""
+    return host(X[np.linspace(0, X.shape[0] - 1, min(X.shape[0], _COMPARED)).astype(int)]).copy()

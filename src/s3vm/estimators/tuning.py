@@ -3,25 +3,29 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from s3vm._utils.progress import Progress, ProgressBar
 from s3vm._utils.scores import brier_losses, predicted_codes
-from s3vm._utils.settings import is_whole, positive
+from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.columns import one_against_rest
 from s3vm.estimators.folds import stratified_folds
-from s3vm.estimators.safety import FEW_LABELS, Safety, needed, standard_errors
+from s3vm.estimators.learning import learn
+from s3vm.estimators.planning import Tuning
+from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
+from s3vm.estimators.settings import numbers_above_0
 from s3vm.estimators.training_rows import TrainingRows
+from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
-from s3vm.model import Model
 from s3vm.solvers import Solver, solver
 from s3vm.solvers.supervised import in_steps, labelled_gram
-from s3vm.sources import Source
 from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import StoppingRules
 
@@ -30,10 +34,13 @@ __all__ = ["S3VMClassifierCV", "tune"]
 _FEW_LABELS_C = 30.0
 _USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of the median width
 _MORE_ERRORS, _NOISE = 2, 0.5
-_PILOT, _PILOT_STEPS = 2_000, 400  # unlabelled rows by which a width is chosen, and iterations
-_BESIDE = 1.5  # how many octaves away it may be
-_SURELY = -1.5  # standard errors of the Brier loss by which another width must be better, if the first is good
-_MOST_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
+_PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
+_NEIGHBOUR_OCTAVES = 1.5  # how far another width may be away
+_CLEARLY_BETTER_Z = (
+    -1.5
+)  # of the Brier loss: by which another width must be better if unlabelled rows help at the first
+_MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
+_SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
 
 
 class S3VMClassifierCV(S3VMClassifier):
@@ -41,14 +48,14 @@ class S3VMClassifierCV(S3VMClassifier):
 
     The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
     Brier score on held-out rows (see `tune`). Clusters often have another width than the border between classes: with
-    TSG and ``unlabeled_weight="auto"``, the widths beside it on the grid are tried with a sample of 2,000 unlabelled
-    rows in place. One at which they help is taken if its Brier score on held-out labelled rows is clearly lower: by 1.5
-    standard errors, row by row; where unlabelled rows do not help at the first width, by half of one (a whole one with
-    fewer than 100 labelled rows). Their weight is then chosen as `S3VMClassifier` does; if it is 0, the model is the
-    SVM at its own width. All this takes about as long as three fits of 2,000 rows; when `max_seconds` are
-    over, no other width is tried.
+    TSG and ``unlabeled_weight="auto"``, the neighbouring widths on the grid are tried together with a sample of 2,000
+    unlabelled rows. One at which they help is taken if its Brier score on held-out labelled rows is clearly lower: by
+    1.5 standard errors, row by row; where unlabelled rows do not help at the first width, by half a standard error (a
+    whole one with fewer than 100 labelled rows). Their weight is then chosen as `S3VMClassifier` does; if it is 0, the
+    model is the SVM at its own width. All this takes about as long as three fits of 2,000 rows; after `max_seconds`,
+    no other width is tried.
 
-    With fewer than 40 labelled rows there is nothing to choose by: C is 30 and the width is `gamma`, unless `Cs` or
+    With fewer than 40 labelled rows there is too little to choose by: C is 30 and the width is `gamma`, unless `Cs` or
     `factors` has a single entry.
 
     Parameters
@@ -73,8 +80,8 @@ class S3VMClassifierCV(S3VMClassifier):
     cv_gammas_ : array of shape (len(factors),) or None
         The widths of its columns.
     cv_briers_ : dict of width to float, or None
-        The Brier score on held-out rows of the width that the SVM would have, first, and of those beside it: with
-        unlabelled rows in place if they help there, else without. None if others were not tried.
+        The Brier score on held-out rows of the width that the SVM would have, first, and of neighbouring ones: with
+        unlabelled rows if they help there, else without. None if others were not tried.
     """
 
     cv_errors_: Array | None
@@ -130,98 +137,98 @@ class S3VMClassifierCV(S3VMClassifier):
         self.factors = factors
         self.n_folds = n_folds
 
-    def _cost_and_kernel(
-        self, resolved: Kernel, labelled: TrainingRows, cost: Array, source: Source | None, seed: int
-    ) -> tuple[float, Kernel, Kernel]:
-        for name in ("Cs", "factors"):
-            values = getattr(self, name)
-            if not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
-                raise ValueError(f"{name}={values!r} is not valid: give a sequence of numbers above 0")
-            for value in values:
-                positive(name, value)
-        if not is_whole(self.n_folds, 2):
-            raise ValueError(f"n_folds={self.n_folds!r} is not valid: give a whole number of at least 2")
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        check("Cs", self.Cs, numbers_above_0)
+        check("factors", self.factors, numbers_above_0)
+        check("n_folds", self.n_folds, integer(2))
+
+    def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:
         Cs, factors = ([float(value) for value in values] for values in (self.Cs, self.factors))
-        codes = np.unique(labelled.y, return_inverse=True)[1]
-        folds = stratified_folds(codes, self.n_folds, seed, draw=1)
-        self.cv_errors_ = self.cv_gammas_ = self.cv_briers_ = None
-        if len(codes) < FEW_LABELS or folds.max() == 0:
+        folds = stratified_folds(data.codes, self.n_folds, seed, draw=1)
+        report: dict[str, Any] = {"cv_errors_": None, "cv_gammas_": None, "cv_briers_": None}
+        if len(data.codes) < FEW_LABELS or folds.max() == 0:
             C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
             usual = replace(resolved, gamma=factor * resolved.width)
-            return C, usual, usual
-        targets = one_against_rest(codes)
-        C, chosen, self.cv_errors_ = tune(resolved, labelled.X, targets, codes, cost, folds, Cs, factors)
-        self.cv_gammas_ = resolved.width * np.array(factors)
-        steps = np.abs(np.log2(self.cv_gammas_ / chosen.width))
-        beside = self.cv_gammas_[(self.cv_errors_[Cs.index(C)] < 1) & (steps > 0) & (steps < _BESIDE)]
-        pilot = solver(self.solver).pilot(_PILOT_STEPS)
-        if source is None or self.unlabeled_weight != "auto" or pilot is None or not len(beside):
-            return C, chosen, chosen
-        return C, self._in_place(C, chosen, beside, labelled, cost, source.sample(seed, _PILOT), seed), chosen
+            return Tuning(C, usual, usual, report)
+        cost = data.weight * data.factor
+        targets = one_against_rest(data.codes)
+        C, kernel, errors = tune(resolved, data.X, targets, data.codes, cost, folds, Cs, factors)
+        widths = resolved.width * np.array(factors)
+        report |= {"cv_errors_": errors, "cv_gammas_": widths}
+        octaves = np.abs(np.log2(widths / kernel.width))
+        neighbours = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOUR_OCTAVES)]
+        pilot_solver = solver(self.solver).pilot(_PILOT_ITERATIONS)
+        if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbours):
+            return Tuning(C, kernel, kernel, report)
+        pilots = self._pilots(C, kernel, neighbours, pilot_solver, data, seed, backend)
+        report["cv_briers_"] = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
+        return Tuning(C, replace(kernel, gamma=_best_width(kernel.width, pilots)), kernel, report)
 
-    def _in_place(
-        self, C: float, kernel: Kernel, others: Array, labelled: TrainingRows, cost: Array, sample: Rows, seed: int
-    ) -> Kernel:
-        """The kernel, or the same with one of the `other` widths, if that is better with unlabelled rows in place."""
-        short_run = solver(self.solver).pilot(_PILOT_STEPS)
-        assert short_run is not None
-        same = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in same}
-        settings["class_weight"] = dict(zip(labelled.y.tolist(), (cost / labelled.weight).tolist(), strict=True))
+    def _pilots(
+        self,
+        C: float,
+        kernel: Kernel,
+        neighbours: Array,
+        solver: Solver,
+        data: PreparedRows,
+        seed: int,
+        backend: Backend,
+    ) -> "dict[float, _Pilot]":
+        """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
+        assert data.source is not None
+        sample, labels = data.source.sample(seed, _PILOT_ROWS), data.classes[data.codes]
+        labeled = TrainingRows(data.X, labels, data.weight)
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
+        # Factors as they are for all rows: equal rows are one row here.
+        factors = data.weight * data.factor / data.weight
+        settings["class_weight"] = dict(zip(labels.tolist(), factors.tolist(), strict=True))
         progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
-            for width in (kernel.width, *map(float, others)):
-                pilot = _Pilot(
-                    short_run,
-                    kernel=replace(kernel, gamma=width),
-                    C=C,
-                    probability=False,
-                    random_state=seed,
-                    **settings,
-                )
+            for width in (kernel.width, *map(float, neighbours)):
+                at_width = replace(kernel, gamma=width)
+                short = S3VMClassifier(solver, kernel=at_width, C=C, probability=False, random_state=seed, **settings)
                 try:
-                    pilots[width] = pilot.run(labelled, sample)
+                    pilots[width] = _pilot(short, labeled, sample, backend)
                 except (ValueError, MemoryError):
                     if not pilots:
                         raise
-                progress(len(pilots), 1 + len(others), {})
+                progress(len(pilots), 1 + len(neighbours), {})
                 if self.max_seconds is not None and time.monotonic() - start > self.max_seconds:
                     break
         finally:
             progress.close()
-        first = pilots[kernel.width]
-        self.cv_briers_ = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
-        needs = needed(len(first.losses)) if first.weight == 0 else _SURELY
-        better = [
-            width
-            for width, pilot in pilots.items()
-            if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= needs
-        ]
-        best = min(better, key=self.cv_briers_.__getitem__, default=kernel.width)
-        return replace(kernel, gamma=best)
+        return pilots
 
 
-class _Pilot(S3VMClassifier):
-    """A short run: what it learns is how well rows are predicted that were left out."""
+class _Pilot(NamedTuple):
+    """A short run: the weight of the unlabelled rows, and the Brier losses of labelled rows held out."""
 
-    losses: Array  # of Brier, of the labelled rows
-    weight: float  # of the unlabelled ones
+    weight: float
+    losses: Array
 
-    def run(self, labelled: TrainingRows, sample: Rows) -> "_Pilot":
-        seen, source = self._given(*labelled, sample, reset=True)
-        self._learn(seen, None, source=source, rules=StoppingRules(keeps=False))
-        return self
 
-    def _choice(self, *args: Any, codes: Array, **rest: Any) -> tuple[Model, Array, Safety | None]:
-        chosen, held_out, safety = super()._choice(*args, codes=codes, **rest)
-        known = np.isfinite(held_out).all(axis=1)
-        self.losses, self.weight = brier_losses(codes[known], held_out[known]), safety.weight if safety else 0.0
-        return chosen, held_out, safety
+def _pilot(short: S3VMClassifier, labeled: TrainingRows, sample: Rows, backend: Backend) -> _Pilot:
+    rows, source = given_rows(short, *labeled, sample, reset=True, backend=backend)
+    learned = learn(short, rows, backend, source=source, rules=StoppingRules(keeps=False))
+    _, scores, safety = learned.choice
+    known = np.isfinite(scores).all(axis=1)
+    losses = brier_losses(learned.data.codes[known], scores[known])
+    return _Pilot(safety.weight if safety is not None else 0.0, losses)
 
-    def _warn_of_collapse(self, source: Source | None, codes: Array, weight: Array) -> None:
-        """It is not the model that anyone will have."""
+
+def _best_width(first_width: float, pilots: dict[float, _Pilot]) -> float:
+    """The width with the lowest Brier score, if unlabelled rows help there and it is clearly better than the first."""
+    first = pilots[first_width]
+    z = required_z(len(first.losses)) if first.weight == 0 else _CLEARLY_BETTER_Z
+    better = [
+        width
+        for width, pilot in pilots.items()
+        if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= z
+    ]
+    return min(better, key=lambda width: float(pilots[width].losses.mean()), default=first_width)
 
 
 def tune(
@@ -236,10 +243,10 @@ def tune(
 ) -> tuple[float, Kernel, Array]:
     """The cell of the grid `Cs` times ``factors * kernel.width`` that does best on held-out rows.
 
-    A few hundred rows cannot tell good cells from each other: the fewest errors are often luck. So every cell counts as
-    good whose Brier score is within half a standard error of the best, row by row, and which makes at most two errors
-    more than the fewest; of these, the one nearest to C = 10 and a factor of 2, in steps of the logarithm, is taken.
-    `cost` is the cost of each row at C = 1, `folds` their folds.
+    A few hundred rows cannot distinguish good cells: the fewest errors are often luck. So a cell counts as good if its
+    Brier score is within half a standard error of the best, row by row, and it makes at most two errors more than the
+    fewest; of these, the one nearest to C = 10 and a factor of 2, on a logarithmic scale, is taken. `cost` is the
+    cost of each row at C = 1, `folds` their folds.
 
     Returns
     -------
@@ -249,8 +256,8 @@ def tune(
     errors : array of shape (len(Cs), len(factors))
     """
     n_folds, n_outputs = int(folds.max()) + 1, targets.shape[1]
-    kept = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)
-    everyone = np.arange(len(codes))
+    in_training = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)
+    all_rows = np.arange(len(codes))
     wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
     for j, factor in enumerate(factors):
         gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
@@ -258,21 +265,21 @@ def tune(
             wrong[:, j] = losses[:, j] = 1
             continue
         for i, C in enumerate(Cs):
-            costs = C * cost[:, None] * kept
-            dual, intercept, is_solved = in_steps(gram, np.tile(targets, n_folds), costs, _MOST_STEPS)
+            costs = C * cost[:, None] * in_training
+            dual, intercept, is_solved = in_steps(gram, np.tile(targets, n_folds), costs, _MAX_STEPS)
             if not is_solved:
                 wrong[i, j] = losses[i, j] = 1
                 continue
-            scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[everyone, folds]
+            scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[all_rows, folds]
             wrong[i, j], losses[i, j] = predicted_codes(scores) != codes, brier_losses(codes, scores)
-    share = cost / cost.sum()
-    errors, briers = wrong @ share, losses @ share
+    weight = cost / cost.sum()
+    errors, briers = wrong @ weight, losses @ weight
     errors[wrong.all(axis=2)] = 1  # to the last bit
-    behind = losses - losses.reshape(-1, len(codes))[briers.argmin()]
-    noise = np.sqrt((behind - (behind @ share)[..., None]) ** 2 @ share / len(codes))
-    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (behind @ share <= _NOISE * noise)
+    excess = losses - losses.reshape(-1, len(codes))[briers.argmin()]
+    noise = np.sqrt((excess - (excess @ weight)[..., None]) ** 2 @ weight / len(codes))
+    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (excess @ weight <= _NOISE * noise)
     if not good.any():
         good = errors <= errors.min()
-    away = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
-    row, column = divmod(int(np.where(good, away, np.inf).argmin()), len(factors))
+    distance = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
+    row, column = divmod(int(np.where(good, distance, np.inf).argmin()), len(factors))
     return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors

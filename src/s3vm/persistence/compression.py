@@ -22,6 +22,7 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.settings import is_integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm.estimators.classifier import S3VMClassifier
+from s3vm.estimators.validation import checked_rows
 from s3vm.model import Model
 from s3vm.persistence.pipeline import split_pipeline
 from s3vm.sources import ArraySource
@@ -137,7 +138,7 @@ class _Compressor:
     def __init__(self, clf: S3VMClassifier, X: Any) -> None:
         self._clf, self._model = clf, clf.model_
         self._engine = backends.backend(clf.backend, clf.dtype)
-        X = clf._checked(X, reset=False)
+        X = checked_rows(clf, X, reset=False, backend=self._engine)
         if X.shape[0] < 4 * _FEWEST:
             raise ValueError(f"{X.shape[0]} rows are too few to compress a model with: give at least {4 * _FEWEST}")
         order = np.random.RandomState(self._model.seed % 2**32).permutation(X.shape[0])
@@ -171,7 +172,7 @@ class _Compressor:
             )
         smaller = copy.copy(self._clf)
         smaller.model_, smaller.compression_ = model, report
-        smaller._start = smaller._transduction = None
+        smaller._resume_point = smaller._transduction = None
         return smaller
 
     def _search(self, tolerance: float, kinds: tuple[str, ...], size: int | None) -> tuple[Model, Compression]:

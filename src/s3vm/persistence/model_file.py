@@ -199,7 +199,6 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     clf.safety_ = None if header["safety"] is None else _decode_as(Safety, header["safety"])
     names = contents.entry("history", list)
     clf.history_ = dict(zip(names, contents.tensor("history", len(names), None, finite=False), strict=True))
-    clf._start = clf._transduction = None
     beta = contents.entry("temperature", float, type(None))
     if beta is not None:
         clf._calibrator = Temperature(beta)

@@ -1,0 +1,52 @@
+"""Names of version 0.1 that will be removed in 0.3."""
+
+from typing import Any
+
+from s3vm._utils.warn import warn
+from s3vm.estimators.classifier import S3VMClassifier
+from s3vm.estimators.dask import LARGE_BATCHES, Cluster
+from s3vm.solvers import Solver
+from s3vm.training.loop import StoppingRules
+
+__all__ = ["DaskS3VMClassifier"]
+
+
+class DaskS3VMClassifier(S3VMClassifier):
+    """Deprecated: `S3VMClassifier` takes dask collections. This one takes a client and a patience, too."""
+
+    def __init__(
+        self, solver: str | Solver = LARGE_BATCHES, *, client: Any = None, patience: float = 30.0, **settings: Any
+    ) -> None:
+        warn(
+            "DaskS3VMClassifier will be removed in 0.3: S3VMClassifier takes dask collections, on the current client "
+            '(with client.as_current(): ...), and dask.config.set({"s3vm.patience": seconds})',
+            FutureWarning,
+        )
+        super().__init__(solver, **settings)
+        self.client, self.patience = client, patience
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted([*S3VMClassifier._get_param_names(), "client", "patience"])
+
+    def fit(self, X: Any, y: Any, *, X_unlabeled: Any = None, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
+        self._check_settings()
+        X_unlabeled = X_unlabeled if unlabeled is None else unlabeled
+        rules = StoppingRules(self.max_seconds, self.early_stopping)
+        self._fit_remote(X, y, X_unlabeled, rules, lambda: Cluster.of(self.client, self.patience))
+        return self
+
+    def to_local(self) -> S3VMClassifier:
+        """The fitted model as an `S3VMClassifier`."""
+        local = S3VMClassifier()
+        local.__dict__.update({name: value for name, value in vars(self).items() if name not in ("client", "patience")})
+        return local
+
+    def save(self, path: Any) -> None:
+        self.to_local().save(path)
+
+    def __sklearn_clone__(self) -> "DaskS3VMClassifier":
+        return type(self)(**self.get_params(deep=False))  # the client is shared, not copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"client": None}

@@ -1,0 +1,136 @@
+"""What every fit does: prepare the rows, plan the problem, train, choose."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from s3vm._utils.typing import Array
+from s3vm.backends import Backend
+from s3vm.estimators.choice import Choice, calibrate, choose_model
+from s3vm.estimators.folds import N_FOLDS
+from s3vm.estimators.planning import Plan, Tuning, make_plan, with_supervised
+from s3vm.estimators.preparation import PreparedRows, prepare, resolve_kernel
+from s3vm.estimators.resuming import ResumePoint, continued
+from s3vm.estimators.settings import fixed_settings, seed_of
+from s3vm.estimators.training_rows import TrainingRows
+from s3vm.solvers import Solver, State, solver
+from s3vm.sources import Source
+from s3vm.sources.reservoir import ReservoirSource
+from s3vm.training import checkpoints
+from s3vm.training.history import join_histories, thin_history
+from s3vm.training.loop import StoppingRules, train
+
+__all__ = ["Learned", "attributes", "learn"]
+
+_NAMED_IN_CHECKPOINTS = ("unlabeled_weight", "class_prior", "class_weight", "probability")
+
+
+class Learned(NamedTuple):
+    """The results of a fit."""
+
+    data: PreparedRows
+    plan: Plan
+    solver: Solver
+    state: State
+    history: dict[str, Array]
+    choice: Choice
+
+
+def learn(
+    estimator: Any,
+    rows: TrainingRows,
+    backend: Backend,
+    *,
+    source: Source | None = None,
+    rules: StoppingRules | None = None,
+    previous: ResumePoint | None = None,
+    expected_classes: Any = None,
+    with_solver: Solver | None = None,
+) -> Learned:
+    """Learns from the rows, and from unlabelled ones of a source, continuing from `previous` if there is one.
+
+    The parameters of the estimator are read, and its `_tune` is called; nothing is set.
+    """
+    rules = rules or StoppingRules(estimator.max_seconds, estimator.early_stopping)
+    chosen = with_solver or solver(estimator.solver)
+    if source is not None and chosen.keeps_all_rows:
+        raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
+    data = prepare(estimator, rows, source)
+    _check_classes(data.classes, expected_classes)
+    if previous is not None:
+        previous.check_classes(data.classes)
+    seed = _seed(estimator, rules) if previous is None else previous.state.seed
+    tuning = _tuning(estimator, data, seed, previous, backend)
+    arrivals = source if isinstance(source, ReservoirSource) else None
+    if arrivals is not None:
+        chosen = chosen.for_streaming()
+    n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
+    plan = make_plan(estimator, chosen, data, tuning, seed, n_folds=n_folds, rows_will_come=arrivals is not None)
+    plan = with_supervised(plan, chosen, backend)
+    chosen, start = continued(chosen, plan.problem, backend, previous, arrivals)
+    named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
+    state, history = train(chosen, plan.problem, backend, start, estimator.verbose, rules, named)
+    trained = state.model()
+    if not trained.is_finite:
+        raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
+    return Learned(data, plan, chosen, state, history, choose_model(trained, plan, data.codes, backend))
+
+
+def _check_classes(classes: Array, expected: Any) -> None:
+    if expected is not None and not np.array_equal(classes, np.unique(expected)):
+        raise ValueError(
+            f"classes={expected} is not valid: the first rows need labels of all classes, and have {classes.tolist()}"
+        )
+
+
+def _seed(estimator: Any, rules: StoppingRules) -> int:
+    """The seed of a new run; without a random_state, that of the checkpoint it resumes from."""
+    if rules.resume and estimator.random_state is None:
+        stored = checkpoints.seed_of(rules.checkpoint)
+        if stored is not None:
+            return stored
+    return seed_of(estimator.random_state)
+
+
+def _tuning(estimator: Any, data: PreparedRows, seed: int, previous: ResumePoint | None, backend: Backend) -> Tuning:
+    if previous is not None:
+        return Tuning(previous.C, previous.state.kernel, previous.state.kernel)
+    return estimator._tune(resolve_kernel(estimator, data, seed), data, seed, backend)
+
+
+def attributes(
+    estimator: Any, learned: Learned, backend: Backend, previous: ResumePoint | None = None
+) -> dict[str, Any]:
+    """What a fit sets on the estimator, all at once, since another thread may be predicting."""
+    data, plan, choice, history = learned.data, learned.plan, learned.choice, learned.history
+    if previous is not None:
+        history = thin_history(join_histories(estimator.history_, history))
+    values = {
+        "classes_": data.classes,
+        "history_": history,
+        "n_iter_": learned.state.iteration,
+        "C_": plan.tuning.C,
+        "kernel_": choice.model.kernel,
+        "safety_": choice.safety,
+        "model_": choice.model,
+        "_resume_point": _resume_point(estimator, learned),
+        "_fitted_rows": data.fitted_rows,
+        "_labeled_rows": None,
+        "_transduction": None,
+        **plan.tuning.report,
+    }
+    if estimator.probability:
+        values["_calibrator"] = calibrate(choice, plan, data, backend)
+    return values
+
+
+def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:
+    data, plan, keeps_all = learned.data, learned.plan, learned.solver.keeps_all_rows
+    arrivals = data.source if isinstance(data.source, ReservoirSource) else None
+    if arrivals is None and not estimator.warm_start and not keeps_all:
+        return None
+    if arrivals is not None:
+        arrivals.release()  # the newest rows have been learnt from
+    rows = data.given if keeps_all or arrivals is not None else None
+    fixed = fixed_settings(estimator)
+    return ResumePoint(learned.state.detached(), fixed, data.classes, plan.n_folds, plan.tuning.C, rows, arrivals)

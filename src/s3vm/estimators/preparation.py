@@ -1,0 +1,115 @@
+"""The first step of a fit: which rows are labelled, with which classes, and which kernel width fits them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._utils.arrays import host, is_tensor
+from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import warn
+from s3vm.estimators.columns import class_factors
+from s3vm.estimators.folds import distinct_rows
+from s3vm.estimators.labels import split_labels
+from s3vm.estimators.training_rows import FittedRows, TrainingRows
+from s3vm.kernels import Kernel, kernel
+from s3vm.philox import Purpose
+from s3vm.sources import ArraySource, Source
+from s3vm.sources.dask import ClusterSource
+
+__all__ = ["SAMPLE", "PreparedRows", "prepare", "resolve_kernel"]
+
+SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
+
+
+class PreparedRows(NamedTuple):
+    """The rows of a fit as training needs them.
+
+    Attributes
+    ----------
+    given : the rows with labels and marks, as they came
+    is_labeled : which of them have a label
+    labeled_at, labels : numbers and codes of the labelled rows with a weight above 0
+    classes : the labels in order
+    X, codes, weight, factor : the distinct labelled rows, their classes and weights, and the factors of these on C
+    source : the unlabelled rows; None if there are none
+    is_streamed : whether they were given as a source
+    """
+
+    given: TrainingRows
+    is_labeled: Array
+    labeled_at: Array
+    labels: Array
+    classes: Array
+    X: Rows
+    codes: Array
+    weight: Array
+    factor: Array
+    source: Source | None
+    is_streamed: bool
+
+    @property
+    def n_unlabeled(self) -> int:
+        return self.source.n_rows if self.source is not None else 0
+
+    @property
+    def fitted_rows(self) -> FittedRows | None:
+        """What predicts the training rows later; None for a source, whose rows do not stay."""
+        return None if self.is_streamed else FittedRows.of(self.given, self.labeled_at, self.labels)
+
+
+def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> PreparedRows:
+    """Splits rows into labelled and unlabelled ones; with a `source`, all of `rows` are labelled."""
+    X, y, weight = rows
+    is_labeled, y_labeled = split_labels(y, settings.unlabeled)
+    counts = weight[is_labeled] > 0
+    at, unlabeled_at = np.flatnonzero(is_labeled)[counts], np.flatnonzero(~is_labeled)
+    classes, labels = np.unique(y_labeled[counts], return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"S3VMClassifier needs labelled rows of at least two classes, got {len(classes)} class "
+            f"{classes.tolist()}; label some rows of another class, and give them weights above 0"
+        )
+    is_streamed = source is not None
+    if source is None and len(unlabeled_at):
+        source = ArraySource(X, unlabeled_at, settings.dtype)
+    if source is None:
+        mark = "a missing value" if settings.unlabeled is None else repr(settings.unlabeled)
+        warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
+    factors = class_factors(settings.class_weight, classes, labels)
+    labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
+    X_l, codes, weight_l = distinct_rows(labeled, labels, weight[at])
+    return PreparedRows(
+        rows, is_labeled, at, labels, classes, X_l, codes, weight_l, factors[codes], source, is_streamed
+    )
+
+
+def resolve_kernel(settings: Any, data: PreparedRows, seed: int) -> Kernel:
+    """The kernel with a width that fits the rows."""
+    chosen, source = kernel(settings.kernel, settings.gamma), data.source
+    if isinstance(source, ClusterSource):
+        return _on_cluster(chosen, source, seed)
+    unlabeled = np.flatnonzero(~data.is_labeled)
+    if source is not None and not len(unlabeled) and isinstance(chosen.gamma, str):
+        return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)
+    if chosen.gamma != "median":
+        return chosen.resolve(data.given.X, np.where(data.is_labeled, data.given.weight, 1.0), seed)
+    if len(unlabeled) > SAMPLE:
+        drawn = philox.indices(seed, Purpose.REFERENCE, range(2, 3), SAMPLE, len(unlabeled))[0]
+        unlabeled = unlabeled[drawn]
+    rows = data.X
+    if len(unlabeled):
+        X = data.given.X
+        rows = ArraySource(X, unlabeled, settings.dtype if is_tensor(X) else X.dtype).take(slice(None))
+    return chosen.resolve(host(rows), seed=seed)
+
+
+def _on_cluster(chosen: Kernel, source: ClusterSource, seed: int) -> Kernel:
+    """The width that the same rows would have in memory, but for rounding."""
+    if chosen.gamma == "scale":
+        return chosen.for_variance(source.n_dims, source.variance)
+    if chosen.gamma != "median":
+        return chosen
+    if source.n_rows > SAMPLE:
+        return chosen.resolve(source.batches(seed, Purpose.REFERENCE, range(2, 3), SAMPLE), seed=seed)
+    return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)

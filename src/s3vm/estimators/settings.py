@@ -1,0 +1,107 @@
+"""The settings of an estimator, checked at the beginning of a fit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from s3vm import backends
+from s3vm._utils.settings import Setting, above, at_least, check, number, switch
+from s3vm.backends import Backend
+from s3vm.kernels import kernel
+from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
+from s3vm.solvers import Solver, solver
+
+__all__ = [
+    "check_checkpointing",
+    "check_estimator",
+    "fixed_settings",
+    "losses_of",
+    "numbers_above_0",
+    "seed_of",
+    "training_backend",
+]
+
+_MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
+
+_verbosity = Setting(
+    "0, 1 or a function",
+    lambda value: isinstance(value, bool | np.bool_) or callable(value) or not np.isnan(number(value)),
+)
+
+_mark = Setting(
+    "the mark of an unlabelled row: one label, or None for missing labels", lambda value: not np.ndim(value)
+)
+
+numbers_above_0 = Setting(
+    "a sequence of finite numbers above 0",
+    lambda values: (
+        isinstance(values, Sequence | np.ndarray)
+        and len(values) > 0
+        and all(0 < number(value) < np.inf for value in values)
+    ),
+)
+
+
+def check_estimator(estimator: Any) -> None:
+    """Raises a ValueError that names an invalid setting.
+
+    Solver, kernel, losses and backend check their own; class weights and priors are checked once the classes are known.
+    """
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.ndarray) and value.ndim and name not in _MAY_BE_ARRAYS:
+            raise ValueError(f"{name}={value!r} is not valid: give one value, not an array")
+    check("C", estimator.C, above(0))
+    check("unlabeled_weight", estimator.unlabeled_weight, at_least(0), "auto", "paper")
+    check("unlabeled", estimator.unlabeled, _mark)
+    check("probability", estimator.probability, switch)
+    check("warm_start", estimator.warm_start, switch)
+    check("verbose", estimator.verbose, _verbosity)
+    kernel(estimator.kernel, estimator.gamma)
+    losses_of(estimator, solver(estimator.solver))
+
+
+def check_checkpointing(estimator: Any) -> None:
+    """Raises a ValueError unless a run with these settings can write checkpoints."""
+    if solver(estimator.solver).keeps_all_rows:
+        raise ValueError("this solver keeps all rows and their kernel matrix, too much for a checkpoint")
+    if estimator.warm_start:
+        raise ValueError("warm_start=True continues from the model in memory: leave checkpoint=None")
+
+
+def losses_of(settings: Any, solver: Solver) -> tuple[LabelledLoss, UnlabelledLoss]:
+    """The losses of labelled and unlabelled rows; "auto" is the solver's own."""
+    labeled, unlabeled = solver.losses
+    return (
+        labeled() if _is_auto(settings.labeled_loss) else labelled_loss(settings.labeled_loss),
+        unlabeled() if _is_auto(settings.loss) else unlabelled_loss(settings.loss),
+    )
+
+
+def _is_auto(loss: Any) -> bool:
+    return isinstance(loss, str) and loss == "auto"
+
+
+def training_backend(settings: Any) -> Backend:
+    """The backend of a fit, which keeps what it can."""
+    return backends.backend(settings.backend, settings.dtype, settings.n_jobs, settings.cache_bytes)
+
+
+def fixed_settings(settings: Any) -> tuple[Any, ...]:
+    """The settings that must not change between a fit and its continuation."""
+    kind = type(solver(settings.solver))
+    resolved = kernel(settings.kernel, settings.gamma)
+    return kind, resolved, settings.C, settings.dtype, settings.probability, settings.random_state
+
+
+def seed_of(random_state: Any) -> int:
+    """The 64-bit seed: an integer is its own seed, so that the run of a paper can be named."""
+    if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 64:
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    except ValueError:
+        raise ValueError(
+            f"random_state={random_state!r} is not valid: give an integer from 0 to 2**64 - 1, a RandomState or None"
+        ) from None
