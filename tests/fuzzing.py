@@ -225,6 +225,7 @@ def _in_a_process(target, first, count):
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent.parent))  # the experiments are not installed
     result = run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     print(json.dumps(result | {"found": list(result["found"])}))
     for text in result["found"].values():
