@@ -22,7 +22,7 @@ from s3vm.cli.console import ReportProgress, Screen, printable
 from s3vm.cli.fit import scale_rows
 from s3vm.cli.inputs import Dataset, InputFiles, check_writable, read_data, read_test_rows
 from s3vm.cli.measures import error_measures
-from s3vm.cli.settings import Settings
+from s3vm.cli.options import Settings
 from s3vm.cli.summary import comparison_summary
 from s3vm.inspect.page import Section, write_page
 from s3vm.kernels import Kernel
@@ -117,7 +117,7 @@ def _splits(
     report_progress: ReportProgress,
 ) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
-    rows, scaler = scale_rows(screen, data, settings.scale)
+    rows, scaler = scale_rows(screen, data, not settings.no_scale)
     known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
     codes = np.array([known[label] for label in data.labels], dtype=np.intp)
     if test is not None:
@@ -214,7 +214,8 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
     if succeeded:
         best = min(succeeded, key=lambda outcome: outcome["error"])
         verdict = f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}."
-    used = {name: value for name, value in vars(settings).items() if value is not None and name != "solver"}
+    used = {name: value for name, value in vars(settings).items() if value is not None}
+    used = {"scale": not used.pop("no_scale")} | {name: value for name, value in used.items() if name != "solver"}
     write_page(
         path,
         f"Methods compared on {Path(data['file']).name}",

@@ -18,7 +18,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, InputFiles, check_writable, open_data, read_data, read_test_rows
 from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdict
-from s3vm.cli.settings import Settings
+from s3vm.cli.options import Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
 from s3vm.persistence.pipeline import FittedParts
@@ -92,7 +92,7 @@ def _report(
     model: TrainedModel, data: Dataset, name: str, settings: Settings, path: str, test: tuple[Rows, Array] | None
 ) -> None:
     labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
-    more = {"data": name, "scaled": settings.scale}
+    more = {"data": name, "scaled": not settings.no_scale}
     title = f"What was learnt from {Path(name).name}"
     write_report(model.classifier, model.rows, labels, path, test, title=title, more=more)
 
@@ -125,8 +125,8 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
     """Scales the rows, in place, and trains the classifier on them."""
     source: Any = data.source
-    with screen.progress("scaling" if settings.scale else "checking the features"):
-        rows, scaler = scale_rows(screen, data, settings.scale)
+    with screen.progress("checking the features" if settings.no_scale else "scaling"):
+        rows, scaler = scale_rows(screen, data, not settings.no_scale)
         if source is not None and scaler is not None:
             source = source.scaled(scaler)
     tuned = " and ".join(settings.tuned)

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
+from s3vm.cli.options import InputFiles
 from s3vm.sources import readers
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed, shortened
@@ -33,31 +34,6 @@ __all__ = [
 
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
-
-
-@dataclass(frozen=True)
-class InputFiles:
-    """The files to read, and how.
-
-    Parameters
-    ----------
-    data : file with labelled and perhaps unlabelled rows
-    target : label column
-    unlabeled : files without labels
-    features, drop : columns to use, and to ignore; by default all but the target are used
-    mark : labels that mean "unlabelled"; by default the usual ones
-    encode : text columns to one-hot encode
-    stream : whether to stream the unlabelled rows from disk; None streams large files
-    """
-
-    data: str
-    target: str | None
-    unlabeled: Sequence[str] = ()
-    features: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    mark: Sequence[str] = ()
-    encode: Sequence[str] = ()
-    stream: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +93,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
             "into one folder and leave out --unlabeled"
         )
     else:
-        data = read_data(screen, replace(files, unlabeled=(), stream=False))
+        data = read_data(screen, replace(files, unlabeled=[], stream=False))
         known = np.array([label is not None for label in data.labels], dtype=bool)
         if not known.all():
             screen.warn(f"ignoring {np.count_nonzero(~known):,} unlabelled rows of {files.data}: --unlabeled is given")
