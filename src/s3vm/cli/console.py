@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
+from s3vm import __version__
+
 __all__ = ["ReportProgress", "Screen", "file_size", "grid", "percent", "printable", "seconds"]
 
 
@@ -81,10 +83,11 @@ class Screen:
         if text not in self._warnings:
             self._warnings.append(text)
 
-    def finish(self, result: Mapping[str, Any], *summary: RenderableType) -> None:
-        """Prints the result as JSON, or its summary, and the warnings."""
+    def finish(self, command: str, result: Mapping[str, Any], *summary: RenderableType) -> None:
+        """Prints the result of a command as JSON, or its summary, and the warnings."""
         if self._json:
-            print(json.dumps(_to_json({**result, "warnings": self._warnings}), indent=2, allow_nan=False))
+            result = {"command": command, "s3vm": __version__, **result, "warnings": self._warnings}
+            print(json.dumps(_to_json(result), indent=2, allow_nan=False))
             return
         if self._quiet:
             return

@@ -11,7 +11,6 @@ from rich.text import Text
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-import s3vm
 from s3vm import S3VMClassifier
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
@@ -55,8 +54,6 @@ def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
     keys = ("svm_error", "s3vm_error", "svm_seconds", "s3vm_seconds")
     means = np.concatenate([runs.errors, runs.seconds]).mean(axis=2).T
     result: dict[str, Any] = {
-        "command": "demo",
-        "s3vm": s3vm.__version__,
         "errors": [
             {"labels": n} | dict(zip(keys, row, strict=True)) for n, row in zip(_LABELS, means.tolist(), strict=True)
         ],
@@ -64,7 +61,7 @@ def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
     if picture is not None:
         _draw(runs, picture)
         result["picture"] = picture
-    screen.finish(result, *_summary(result, len(y)))
+    screen.finish("demo", result, *_summary(result, len(y)))
 
 
 def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:

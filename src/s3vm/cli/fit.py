@@ -17,10 +17,10 @@ from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, InputFiles, check_writable, open_data, read_data, read_test_rows
-from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.cli.options import Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
+from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
@@ -64,8 +64,6 @@ def run_fit(
         "bytes": Path(output).stat().st_size,
     }
     result: dict[str, Any] = {
-        "command": "fit",
-        "s3vm": s3vm.__version__,
         "data": data.describe(files.data),
         "model": model_facts(clf) | file_facts,
         "held_out": held_out_error(clf, data.n_labelled),
@@ -83,7 +81,7 @@ def run_fit(
         with screen.progress("writing the report"):
             _report(model, data, files.data, settings, report, test_rows)
         result["report"] = report
-    screen.finish(result, *fit_summary(printable(result)))
+    screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
 
@@ -103,8 +101,6 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
     facts = model_facts(clf)
     weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
     result: dict[str, Any] = {
-        "command": "tune",
-        "s3vm": s3vm.__version__,
         "data": data.describe(files.data),
         "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
         "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
@@ -119,7 +115,7 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
     elif settings.tuned:
         screen.warn(f"{data.n_labelled} labelled rows are too few for tuning: C and gamma have their usual values")
-    screen.finish(result, *tuning_summary(printable(result)))
+    screen.finish("tune", result, *tuning_summary(printable(result)))
 
 
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:

@@ -17,8 +17,8 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, file_size, grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, target_column
-from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
+from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.readers.labels import USUAL_MARKS
@@ -106,8 +106,6 @@ def run_predict(
             counts += np.bincount(codes, minlength=len(classes))
             report_progress(int(counts.sum()), stream.n_rows)
     result = {
-        "command": "predict",
-        "s3vm": s3vm.__version__,
         "model": model,
         "data": data,
         "output": output,
@@ -116,7 +114,7 @@ def run_predict(
         "seconds": time.perf_counter() - start,
     }
     if output != "-":
-        screen.finish(result, *prediction_summary(printable(result)))
+        screen.finish("predict", result, *prediction_summary(printable(result)))
 
 
 def run_evaluate(
@@ -142,14 +140,12 @@ def run_evaluate(
     codes, scores = np.concatenate(code_batches), np.concatenate(score_batches)
     probabilities = loaded.probabilities(scores) if loaded.has_probabilities else None
     result = {
-        "command": "evaluate",
-        "s3vm": s3vm.__version__,
         "model": model,
         "file": data,
         "unlabelled": n_rows - len(codes),
         "measures": score_measures(codes, scores, classes, probabilities),
     }
-    screen.finish(result, *evaluation_summary(printable(result)))
+    screen.finish("evaluate", result, *evaluation_summary(printable(result)))
 
 
 def run_info(screen: Screen, model: str) -> None:
@@ -157,8 +153,6 @@ def run_info(screen: Screen, model: str) -> None:
     clf = loaded.classifier
     header, _ = container.read(model)
     result = {
-        "command": "info",
-        "s3vm": s3vm.__version__,
         "file": model,
         "bytes": Path(model).stat().st_size,
         "model": model_facts(clf),
@@ -171,7 +165,7 @@ def run_info(screen: Screen, model: str) -> None:
         "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
         "versions": header.get("versions"),
     }
-    screen.finish(result, *model_summary(printable(result)))
+    screen.finish("info", result, *model_summary(printable(result)))
 
 
 def run_export(screen: Screen, model: str, output: str, compress: str | None, tolerance: float) -> None:
@@ -180,7 +174,7 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
     loaded = load_model(model)
     check_writable(output, inputs=[model, compress])
     estimator = s3vm.load(model)
-    result: dict[str, Any] = {"command": "export", "s3vm": s3vm.__version__, "model": model}
+    result: dict[str, Any] = {"model": model}
     if compress is not None:
         with screen.progress(f"reading {Path(compress).name}") as report_progress:
             rows = readers.read(compress, features=loaded.features, progress=report_progress).rows
@@ -193,4 +187,4 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
         "Written": f"{escape(printable(output))}  [dim]{file_size(result['bytes'])}[/dim]",
         "Smaller": result.get("compression"),
     }
-    screen.finish(result, grid(facts))
+    screen.finish("export", result, grid(facts))
