@@ -107,11 +107,7 @@ def _sample_unlabelled(data: Dataset, max_rows: int, seed: int) -> Dataset:
 
 
 def _splits(
-    screen: Screen,
-    data: Dataset,
-    test: tuple[Rows, Array] | None,
-    settings: Settings,
-    report_progress: ReportProgress,
+    screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, report_progress: ReportProgress
 ) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
     rows, scaler = scale_rows(screen, data, not settings.no_scale)
@@ -211,8 +207,8 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
     if succeeded:
         best = min(succeeded, key=lambda outcome: outcome["error"])
         verdict = f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}."
-    used = {name: value for name, value in vars(settings).items() if value is not None}
-    used = {"scale": not used.pop("no_scale")} | {name: value for name, value in used.items() if name != "solver"}
+    used = {"scale": not settings.no_scale} | vars(settings)
+    used = {name: used[name] for name in used if used[name] is not None and name not in ("solver", "no_scale")}
     write_page(
         path,
         f"Methods compared on {Path(data['file']).name}",

@@ -26,14 +26,8 @@ class ReportProgress(Protocol):
 class Screen:
     """Prints results to standard output and everything else to standard error.
 
-    Parameters
-    ----------
-    as_json : bool
-        Print results as JSON, with the warnings inside; nothing but errors goes to standard error.
-    quiet : bool
-        Print errors only.
-    verbose : bool
-        Print losses during training and every kind of warning.
+    As JSON, the warnings are in the result, and nothing but errors goes to standard error. A quiet screen prints errors
+    only; a verbose one also prints losses during training and every kind of warning.
     """
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:

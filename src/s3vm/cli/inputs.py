@@ -127,7 +127,8 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
         more = _read(screen, path, features=table.names or table.rows.shape[1])
-        parts.append(_match_format(table.rows, more.rows))
+        must_be_dense = sparse.issparse(more.rows) and not sparse.issparse(table.rows)
+        parts.append(more.rows.toarray() if must_be_dense else more.rows)
         n_more += more.rows.shape[0]
     counts = Counter(label for label in table.labels if label is not None)
     labels = np.concatenate([table.labels, np.full(n_more, None)])
@@ -155,13 +156,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
 
 
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Raises a ValueError, before the work, if an output cannot be written or would replace an input.
-
-    Parameters
-    ----------
-    outputs : files to write; None is skipped
-    inputs : files and folders to read; None is skipped
-    """
+    """Raises a ValueError, before the work, if an output cannot be written or would replace an input; skips None."""
     paths = [path for path in outputs if path is not None]
     read = [name for path in inputs if path for name in files_of(path)]
     for at, path in enumerate(paths):
@@ -204,13 +199,6 @@ def rare_classes(counts: Mapping[Any, int]) -> dict[Any, float]:
     if len(counts) >= 1 / _RARE:
         return {}
     return {label: count / total for label, count in counts.items() if count < _RARE * total}
-
-
-def _match_format(rows: Rows, more: Rows) -> Rows:
-    """`more` as sparse or dense as `rows`, so that both can be stacked."""
-    if sparse.issparse(rows):
-        return sparse.csr_array(more)
-    return more.toarray() if sparse.issparse(more) else more
 
 
 def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabelled: int) -> None:

@@ -71,11 +71,11 @@ def run_predict(
     model: str,
     data: str,
     output: str,
-    with_scores: bool = False,
-    with_probabilities: bool = False,
-    keep: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    jobs: int = -1,
+    with_scores: bool,
+    with_probabilities: bool,
+    keep: Sequence[str],
+    drop: Sequence[str],
+    jobs: int,
 ) -> None:
     loaded = load_model(model, jobs)
     check_writable(None if output == "-" else output, inputs=[model, data])
@@ -117,9 +117,7 @@ def run_predict(
         screen.finish("predict", result, *prediction_summary(printable(result)))
 
 
-def run_evaluate(
-    screen: Screen, model: str, data: str, target: str | None, mark: Sequence[str] = (), jobs: int = -1
-) -> None:
+def run_evaluate(screen: Screen, model: str, data: str, target: str | None, mark: Sequence[str], jobs: int) -> None:
     loaded = load_model(model, jobs)
     classes = loaded.classifier.classes_
     mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark

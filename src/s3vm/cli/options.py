@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,16 +55,12 @@ def _split_names(text: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",") if isinstance(text, str) else text))
 
 
-def _complete_solver(incomplete: str) -> list[str]:
-    from s3vm.solvers import SOLVERS
+def _completion(module: str, names: str) -> Callable[[str], list[str]]:
+    """Completes the names in a mapping of a module, which is imported when it is needed."""
+    return lambda incomplete: [name for name in getattr(import_module(module), names) if name.startswith(incomplete)]
 
-    return [name for name in SOLVERS if name.startswith(incomplete)]
 
-
-def _complete_kernel(incomplete: str) -> list[str]:
-    from s3vm.kernels import KERNELS
-
-    return [name for name in KERNELS if name.startswith(incomplete)]
+_complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
 
 
 Data = Annotated[
@@ -81,8 +78,7 @@ Target = Annotated[
 Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.")]
 Drop = Annotated[Sequence[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
 Mark = Annotated[
-    Sequence[str],
-    names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS),
+    Sequence[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
 ]
 Solvers = Annotated[
     list[str] | None,

@@ -114,12 +114,12 @@ class _Fit:
 
     def sections(self) -> Iterator[Section]:
         if self.safety is not None and self.safety.scores:
-            yield Section(
-                "Did unlabelled rows help?",
-                f"{_capitalize(self.safety.sentence)}.\n\nMeasured on {self.safety.n_labelled:,} labelled rows, each "
-                "scored by a model trained without it. Weight 0 is the supervised SVM.",
-                table=_weights(self.safety),
+            sentence = self.safety.sentence[:1].upper() + self.safety.sentence[1:]
+            text = (
+                f"{sentence}.\n\nMeasured on {self.safety.n_labelled:,} labelled rows, each scored by a model trained "
+                "without it. Weight 0 is the supervised SVM."
             )
+            yield Section("Did unlabelled rows help?", text, table=_weights(self.safety))
         if self.test is not None:
             text = f"{self.test['rows']:,} rows that were not trained on."
             yield Section("On test rows", text, table=self.test_table(self.test))
@@ -206,7 +206,3 @@ def _weights(safety: Safety) -> dict[str, list[Any]]:
 
 def _interval(measures: dict[str, Any]) -> str:
     return f"{100 * measures['low']:.1f}–{measures['high']:.1%}"
-
-
-def _capitalize(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
