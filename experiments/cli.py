@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 from sklearn import datasets as toys
 
-import s3vm
 from experiments import datasets, runner
 from experiments.config import read
 from experiments.runner import Progress
@@ -49,8 +48,6 @@ def bench(screen: Screen, config: str, output: str | None, processes: int | None
         screen.warn(f"left out: {problem}")
     statuses = Counter(row["status"] for row in results.rows())
     result = {
-        "command": "bench",
-        "s3vm": s3vm.__version__,
         "config": config,
         "output": target,
         "runs": progress.total,
@@ -65,7 +62,7 @@ def bench(screen: Screen, config: str, output: str | None, processes: int | None
         "Written": escape(target),
         "To see it": f"python -m experiments report {escape(target)}",
     }
-    screen.finish(result, grid(facts))
+    screen.finish("bench", result, grid(facts))
 
 
 def report(screen: Screen, results: str, output: str | None) -> None:
@@ -79,8 +76,8 @@ def report(screen: Screen, results: str, output: str | None) -> None:
 
     with screen.progress("drawing"):
         of_experiment(results, target)
-    result = {"command": "report", "s3vm": s3vm.__version__, "results": results, "output": target}
-    screen.finish(result, grid({"Written": escape(target)}))
+    result = {"results": results, "output": target}
+    screen.finish("report", result, grid({"Written": escape(target)}))
 
 
 def list_datasets(screen: Screen) -> None:
@@ -100,7 +97,8 @@ def list_datasets(screen: Screen) -> None:
         table.add_row(escape(entry["name"]), f"{entry['rows']:,}", f"{entry['features']:,}", classes, where)
     hint = "" if folder else "  More: set S3VM_DATA to a folder of .npz files (arrays X and y)."
     screen.finish(
-        {"command": "datasets", "s3vm": s3vm.__version__, "datasets": entries},
+        "datasets",
+        {"datasets": entries},
         table,
         Text(hint, style="dim", end="\n" * bool(hint)),
     )

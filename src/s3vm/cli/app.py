@@ -1,10 +1,10 @@
 """The commands and their options, as `s3vm --help` shows them. Each command's work is imported when it runs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,12 +13,7 @@ from typer.core import TyperGroup
 
 from s3vm import __version__
 from s3vm.cli import options
-from s3vm.cli.options import option
-
-if TYPE_CHECKING:
-    from s3vm.cli.console import Screen
-    from s3vm.cli.inputs import InputFiles
-    from s3vm.cli.settings import Settings
+from s3vm.cli.options import InputFiles, Settings, Verbosity, option
 
 __all__ = ["Commands", "app"]
 
@@ -77,12 +72,15 @@ def _help_text(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(text.split()) for text in cleandoc(function.__doc__ or "").split("\n\n"))
 
 
-def _command(*examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a command of a function; its help is the docstring followed by the examples."""
+def _command(*examples: str, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of a function; its help is the docstring followed by the examples.
+
+    Its `InputFiles`, `Settings` and `Verbosity` become one option per field, except those in `without`.
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         epilog = "\n\n".join(["[bold]Examples[/]", *[f"$ {line}" for line in examples]])
-        return app.command(help=_help_text(function), epilog=epilog)(function)
+        return app.command(help=_help_text(function), epilog=epilog)(options.with_options(function, without))
 
     return decorate
 
@@ -105,10 +103,6 @@ def _main(
 app.callback(invoke_without_command=True, help=_help_text(_main))(_main)
 
 
-def _names(value: str | None) -> tuple[str, ...]:
-    return tuple(name for name in (value or "").split(",") if name)
-
-
 @_command(
     "s3vm fit mails.csv --target label -o spam.s3vm",
     "s3vm fit few.csv -t label --unlabeled many.parquet --test held.csv --report fit.html",
@@ -116,33 +110,15 @@ def _names(value: str | None) -> tuple[str, ...]:
     "s3vm fit folder/ -t label --checkpoint run.checkpoint --resume --max-seconds 3600",
 )
 def fit(
-    data: options.Data,
-    target: options.Target = None,
+    *,
+    files: InputFiles,
     output: Annotated[
         str | None, option("--output", "-o", metavar="FILE", help="Model file; by default DATA's name with .s3vm.")
     ] = None,
     test: options.Test = None,
-    unlabeled: options.Unlabeled = None,
-    features: options.Features = None,
-    drop: options.Drop = None,
-    mark: options.Mark = None,
-    solver: options.Solver = "tsg",
-    kernel: options.Kernel = "rbf",
-    C: options.Cost = None,
-    gamma: options.Gamma = None,
-    weight: options.Weight = "auto",
-    no_scale: options.NoScale = False,
-    encode: options.Encode = None,
-    stream: options.Stream = None,
-    checkpoint: options.Checkpoint = None,
-    resume: options.Resume = False,
-    max_seconds: options.MaxSeconds = None,
-    seed: options.Seed = 0,
-    jobs: options.Jobs = -1,
+    settings: Settings,
     report: options.Report = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    verbosity: Verbosity,
 ) -> None:
     """Train a model on labelled and unlabelled rows, and save it.
 
@@ -152,15 +128,9 @@ def fit(
     """
     from s3vm.cli.fit import run_fit
 
-    columns = _names(features), _names(drop), _names(mark), _names(encode)
-    run_fit(
-        _screen(json, quiet, verbose),
-        _inputs(data, target, unlabeled, *columns, stream),
-        _settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale, max_seconds, checkpoint, resume),
-        f"{Path(data).resolve().name.split('.')[0]}.s3vm" if output is None else output,
-        test,
-        report,
-    )
+    if output is None:
+        output = f"{Path(files.data).resolve().name.split('.')[0]}.s3vm"
+    run_fit(verbosity.screen(), files, settings, output, test, report)
 
 
 @_command(
@@ -169,6 +139,7 @@ def fit(
     "s3vm predict spam.s3vm new.csv | head",
 )
 def predict(
+    *,
     model: options.Model,
     data: options.Data,
     output: Annotated[
@@ -176,135 +147,103 @@ def predict(
     ] = "-",
     scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
-    keep: Annotated[str | None, option(metavar="A,B,…", help="Columns of DATA to copy to the output.")] = None,
-    drop: options.Drop = None,
+    keep: Annotated[Sequence[str], options.names_option(help="Columns of DATA to copy to the output.")] = (),
+    drop: options.Drop = (),
     jobs: options.Jobs = -1,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    verbosity: Verbosity,
 ) -> None:
     """Predict the class of every row of a file of any size.
 
     Columns are matched by name, in any order; other columns are ignored.
     """
-    from s3vm.cli.predict import run_predict
+    from s3vm.cli.model import run_predict
 
-    if json and output == "-":
+    if verbosity.json and output == "-":
         raise ValueError("--json needs a file for the predictions: -o out.csv")
-    screen = _screen(json, quiet, verbose)
-    run_predict(screen, model, data, output, scores, probabilities, _names(keep), _names(drop), jobs)
+    run_predict(verbosity.screen(), model, data, output, scores, probabilities, keep, drop, jobs)
 
 
 @_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
 def evaluate(
+    *,
     model: options.Model,
     data: options.Data,
     target: options.Target = None,
-    mark: options.Mark = None,
+    mark: options.Mark = (),
     jobs: options.Jobs = -1,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    verbosity: Verbosity,
 ) -> None:
     """Test a model on labelled rows.
 
     Rows without a label are skipped.
     """
-    from s3vm.cli.evaluate import run_evaluate
+    from s3vm.cli.model import run_evaluate
 
-    run_evaluate(_screen(json, quiet, verbose), model, data, target, _names(mark), jobs)
+    run_evaluate(verbosity.screen(), model, data, target, mark, jobs)
 
 
-@_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json")
-def info(model: options.Model, json: options.Json = False) -> None:
+@_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json", without=("quiet", "verbose"))
+def info(model: options.Model, verbosity: Verbosity) -> None:
     """Describe a model file."""
-    from s3vm.cli.info import run_info
+    from s3vm.cli.model import run_info
 
-    run_info(_screen(json), model)
+    run_info(verbosity.screen(), model)
 
 
 @_command(
     "s3vm export spam.s3vm spam.onnx",
     "s3vm export spam.s3vm small.onnx --compress unlabelled.parquet",
     "s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005",
+    without=("verbose",),
 )
 def export(
+    *,
     model: options.Model,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="An .onnx file, or .s3vm with --compress.")],
     compress: Annotated[
         str | None, option(metavar="FILE", help="Make the model smaller, using rows like those to predict.")
     ] = None,
     tolerance: Annotated[float, option(help="Fraction of rows whose class may change.")] = 0.01,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    verbosity: Verbosity,
 ) -> None:
     """Convert a model to ONNX, or to a smaller one that predicts nearly the same."""
-    from s3vm.cli.export import run_export
+    from s3vm.cli.model import run_export
 
-    run_export(_screen(json, quiet), model, output, compress, tolerance)
+    run_export(verbosity.screen(), model, output, compress, tolerance)
 
 
-@_command("s3vm tune mails.csv --target label", "s3vm tune mails.csv -t label --kernel matern --json")
-def tune(
-    data: options.Data,
-    target: options.Target = None,
-    unlabeled: options.Unlabeled = None,
-    features: options.Features = None,
-    drop: options.Drop = None,
-    mark: options.Mark = None,
-    solver: options.Solver = "tsg",
-    kernel: options.Kernel = "rbf",
-    C: options.Cost = None,
-    gamma: options.Gamma = None,
-    weight: options.Weight = "auto",
-    no_scale: options.NoScale = False,
-    seed: options.Seed = 0,
-    jobs: options.Jobs = -1,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
-) -> None:
+@_command(
+    "s3vm tune mails.csv --target label",
+    "s3vm tune mails.csv -t label --kernel matern --json",
+    without=options.LONG_RUNS,
+)
+def tune(files: InputFiles, settings: Settings, verbosity: Verbosity) -> None:
     """Choose C, gamma and the weight of the unlabelled rows by cross-validation on the labelled ones.
 
     [bold]s3vm fit[/] makes the same choice; this command shows the candidates.
     """
     from s3vm.cli.fit import run_tune
 
-    run_tune(
-        _screen(json, quiet, verbose),
-        _inputs(data, target, unlabeled, _names(features), _names(drop), _names(mark)),
-        _settings(solver, kernel, C, gamma, weight, seed, jobs, not no_scale),
-    )
+    run_tune(verbosity.screen(), files, settings)
 
 
 @_command(
     "s3vm compare mails.csv --target label",
     "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
+    without=("solver", *options.LONG_RUNS),
 )
 def compare(
-    data: options.Data,
-    target: options.Target = None,
+    *,
+    files: InputFiles,
     test: options.Test = None,
-    unlabeled: options.Unlabeled = None,
-    features: options.Features = None,
-    drop: options.Drop = None,
-    mark: options.Mark = None,
     max_rows: Annotated[
         int,
         option(metavar="N", help="Size of the random sample of unlabelled rows; 0 uses all.", panel=options.COLUMNS),
     ] = 5000,
-    solver: options.Solvers = None,
-    kernel: options.Kernel = "rbf",
-    C: options.Cost = None,
-    gamma: options.Gamma = None,
-    weight: options.Weight = "auto",
-    no_scale: options.NoScale = False,
-    seed: options.Seed = 0,
-    jobs: options.Jobs = -1,
+    solvers: options.Solvers = None,
+    settings: Settings,
     report: options.Report = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    verbosity: Verbosity,
 ) -> None:
     """Compare a supervised SVM, self-training, label spreading and the s3vm solvers on your data.
 
@@ -312,43 +251,17 @@ def compare(
     """
     from s3vm.cli.compare import run_compare
 
-    run_compare(
-        _screen(json, quiet, verbose),
-        _inputs(data, target, unlabeled, _names(features), _names(drop), _names(mark)),
-        _settings("tsg", kernel, C, gamma, weight, seed, jobs, not no_scale),
-        test,
-        report,
-        max_rows,
-        solver or (),
-    )
+    run_compare(verbosity.screen(), files, settings, test, report, max_rows, solvers or ())
 
 
-@_command("s3vm demo", "s3vm demo --picture demo.png")
+@_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))
 def demo(
+    *,
     picture: Annotated[str | None, option(metavar="FILE", help="Also draw a picture.", panel=options.OUTPUT)] = None,
     jobs: options.Jobs = -1,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    verbosity: Verbosity,
 ) -> None:
     """See it work on handwritten digits with a handful of labels. Takes half a minute."""
     from s3vm.cli.demo import run_demo
 
-    run_demo(_screen(json, quiet), jobs, picture)
-
-
-def _screen(*flags: bool) -> "Screen":
-    from s3vm.cli.console import Screen
-
-    return Screen(*flags)
-
-
-def _inputs(data: str, target: str | None, unlabeled: list[str] | None, *more: Any) -> "InputFiles":
-    from s3vm.cli.inputs import InputFiles
-
-    return InputFiles(data, target, unlabeled or (), *more)
-
-
-def _settings(*values: Any) -> "Settings":
-    from s3vm.cli.settings import Settings
-
-    return Settings(*values)
+    run_demo(verbosity.screen(), jobs, picture)

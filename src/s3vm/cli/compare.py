@@ -14,16 +14,15 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 from typer import Exit
 
-import s3vm
 from s3vm import LabeledKFold
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import ReportProgress, Screen, printable
 from s3vm.cli.fit import scale_rows
 from s3vm.cli.inputs import Dataset, InputFiles, check_writable, read_data, read_test_rows
-from s3vm.cli.measures import error_measures
-from s3vm.cli.settings import Settings
+from s3vm.cli.options import Settings
 from s3vm.cli.summary import comparison_summary
+from s3vm.inspect.measures import error_measures
 from s3vm.inspect.page import Section, write_page
 from s3vm.kernels import Kernel
 from s3vm.solvers import SOLVERS, solver
@@ -82,8 +81,6 @@ def run_compare(
         screen.warn(f"interrupted after {len(outcomes)} of {len(methods)} methods")
     _compare_to_first(outcomes)
     result = {
-        "command": "compare",
-        "s3vm": s3vm.__version__,
         "data": data.describe(files.data),
         "unlabelled_used": sampled.n_rows - sampled.n_labelled,
         "judged_by": test or f"{len(splits)}-fold cross-validation of the labelled rows",
@@ -94,7 +91,7 @@ def run_compare(
     if report is not None and outcomes:
         _report(report, result, settings)
         result["report"] = report
-    screen.finish(result, *comparison_summary(printable(result)))
+    screen.finish("compare", result, *comparison_summary(printable(result)))
     if interrupted:
         raise Exit(130)
 
@@ -110,14 +107,10 @@ def _sample_unlabelled(data: Dataset, max_rows: int, seed: int) -> Dataset:
 
 
 def _splits(
-    screen: Screen,
-    data: Dataset,
-    test: tuple[Rows, Array] | None,
-    settings: Settings,
-    report_progress: ReportProgress,
+    screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, report_progress: ReportProgress
 ) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
-    rows, scaler = scale_rows(screen, data, settings.scale)
+    rows, scaler = scale_rows(screen, data, not settings.no_scale)
     known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
     codes = np.array([known[label] for label in data.labels], dtype=np.intp)
     if test is not None:
@@ -214,7 +207,8 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
     if succeeded:
         best = min(succeeded, key=lambda outcome: outcome["error"])
         verdict = f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}."
-    used = {name: value for name, value in vars(settings).items() if value is not None and name != "solver"}
+    used = {"scale": not settings.no_scale} | vars(settings)
+    used = {name: used[name] for name in used if used[name] is not None and name not in ("solver", "no_scale")}
     write_page(
         path,
         f"Methods compared on {Path(data['file']).name}",

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
+from s3vm import __version__
+
 __all__ = ["ReportProgress", "Screen", "file_size", "grid", "percent", "printable", "seconds"]
 
 
@@ -24,14 +26,8 @@ class ReportProgress(Protocol):
 class Screen:
     """Prints results to standard output and everything else to standard error.
 
-    Parameters
-    ----------
-    as_json : bool
-        Print results as JSON, with the warnings inside; nothing but errors goes to standard error.
-    quiet : bool
-        Print errors only.
-    verbose : bool
-        Print losses during training and every kind of warning.
+    As JSON, the warnings are in the result, and nothing but errors goes to standard error. A quiet screen prints errors
+    only; a verbose one also prints losses during training and every kind of warning.
     """
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
@@ -81,10 +77,11 @@ class Screen:
         if text not in self._warnings:
             self._warnings.append(text)
 
-    def finish(self, result: Mapping[str, Any], *summary: RenderableType) -> None:
-        """Prints the result as JSON, or its summary, and the warnings."""
+    def finish(self, command: str, result: Mapping[str, Any], *summary: RenderableType) -> None:
+        """Prints the result of a command as JSON, or its summary, and the warnings."""
         if self._json:
-            print(json.dumps(_to_json({**result, "warnings": self._warnings}), indent=2, allow_nan=False))
+            result = {"command": command, "s3vm": __version__, **result, "warnings": self._warnings}
+            print(json.dumps(_to_json(result), indent=2, allow_nan=False))
             return
         if self._quiet:
             return

@@ -11,7 +11,6 @@ from rich.text import Text
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-import s3vm
 from s3vm import S3VMClassifier
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
@@ -26,22 +25,15 @@ _FORMATS = (".png", ".svg", ".pdf")
 _METHODS = (("supervised SVM", "#999999"), ("s3vm", "#d1495b"))
 
 
-class Example(NamedTuple):
-    """The unlabelled digits of one run, their classes, and what each method predicts."""
-
-    n_labelled: int
-    images: Array
-    classes: Array
-    supervised: Array
-    semi_supervised: Array
-
-
 class Runs(NamedTuple):
-    """Errors and seconds, ``(2, n_labels, n_draws)`` for the supervised SVM and s3vm, and one run to look at."""
+    """Errors and seconds, ``(2, n_labels, n_draws)`` for the supervised SVM and s3vm, and one run to look at.
+
+    Of that run: the number of labels, the unlabelled digits, their classes, and the predictions of both methods.
+    """
 
     errors: Array
     seconds: Array
-    example: Example
+    example: tuple[int, Array, Array, Array, Array]
 
 
 def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
@@ -55,16 +47,14 @@ def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
     keys = ("svm_error", "s3vm_error", "svm_seconds", "s3vm_seconds")
     means = np.concatenate([runs.errors, runs.seconds]).mean(axis=2).T
     result: dict[str, Any] = {
-        "command": "demo",
-        "s3vm": s3vm.__version__,
         "errors": [
             {"labels": n} | dict(zip(keys, row, strict=True)) for n, row in zip(_LABELS, means.tolist(), strict=True)
-        ],
+        ]
     }
     if picture is not None:
         _draw(runs, picture)
         result["picture"] = picture
-    screen.finish(result, *_summary(result, len(y)))
+    screen.finish("demo", result, *_summary(result, len(y)))
 
 
 def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
@@ -87,7 +77,7 @@ def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
                 predictions = [classifier.predict(X[~labelled]) for classifier in classifiers]
                 errors[:, i, draw] = [np.mean(predicted != y[~labelled]) for predicted in predictions]
                 if draw == 0:
-                    examples.append(Example(n_labelled, X[~labelled], y[~labelled], *predictions))
+                    examples.append((n_labelled, X[~labelled], y[~labelled], predictions[0], predictions[1]))
     return Runs(errors, seconds, examples[min(1, len(examples) - 1)])
 
 
@@ -142,8 +132,7 @@ def _draw(runs: Runs, path: str) -> None:
     corrected = np.flatnonzero((supervised != classes) & (semi_supervised == classes))
     added = np.flatnonzero((supervised == classes) & (semi_supervised != classes))
     right.suptitle(
-        f"{n_labelled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}",
-        fontsize=10,
+        f"{n_labelled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}", fontsize=10
     )
     for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[corrected, [-1] * 18][:18], strict=True):
         axis.axis("off")

@@ -11,16 +11,15 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from typer import Exit
 
 import s3vm
-from s3vm import S3VMClassifier, S3VMClassifierCV
 from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
-from s3vm._utils.typing import Array, Rows
+from s3vm._utils.typing import Rows
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, InputFiles, check_writable, open_data, read_data, read_test_rows
-from s3vm.cli.measures import held_out_error, model_facts, score_measures, verdict
-from s3vm.cli.settings import Settings
+from s3vm.cli.options import Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
+from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
@@ -39,10 +38,6 @@ class TrainedModel(NamedTuple):
     rows: Rows
     interrupted: bool
 
-    @property
-    def classifier(self) -> S3VMClassifier:
-        return self.parts.classifier
-
 
 def run_fit(
     screen: Screen, files: InputFiles, settings: Settings, output: str, test: str | None, report: str | None
@@ -55,19 +50,13 @@ def run_fit(
     test_rows = read_test_rows(screen, files, data, test)
     reading = time.perf_counter() - start
     model = train(screen, data, settings)
-    clf = model.classifier
+    clf = model.parts.classifier
     training = time.perf_counter() - start - reading
     s3vm.save(model.parts.with_feature_names(data.names).to_pipeline(), output)
-    file_facts = {
-        "tuned": settings.tuned if _was_tuned(clf) else [],
-        "file": output,
-        "bytes": Path(output).stat().st_size,
-    }
+    tuned = [] if getattr(clf, "cv_errors_", None) is None else settings.tuned
     result: dict[str, Any] = {
-        "command": "fit",
-        "s3vm": s3vm.__version__,
         "data": data.describe(files.data),
-        "model": model_facts(clf) | file_facts,
+        "model": model_facts(clf) | {"tuned": tuned, "file": output, "bytes": Path(output).stat().st_size},
         "held_out": held_out_error(clf, data.n_labelled),
         "unlabelled": verdict(clf),
         "interrupted": model.interrupted,
@@ -81,30 +70,22 @@ def run_fit(
         test_rows = rows, clf.classes_[codes]
     if report is not None:
         with screen.progress("writing the report"):
-            _report(model, data, files.data, settings, report, test_rows)
+            labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
+            title = f"What was learnt from {Path(files.data).name}"
+            more = {"data": files.data, "scaled": not settings.no_scale}
+            write_report(clf, model.rows, labels, report, test_rows, title=title, more=more)
         result["report"] = report
-    screen.finish(result, *fit_summary(printable(result)))
+    screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
 
 
-def _report(
-    model: TrainedModel, data: Dataset, name: str, settings: Settings, path: str, test: tuple[Rows, Array] | None
-) -> None:
-    labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
-    more = {"data": name, "scaled": settings.scale}
-    title = f"What was learnt from {Path(name).name}"
-    write_report(model.classifier, model.rows, labels, path, test, title=title, more=more)
-
-
 def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
     data = read_data(screen, files)
-    clf = train(screen, data, settings).classifier
+    clf = train(screen, data, settings).parts.classifier
     facts = model_facts(clf)
     weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
     result: dict[str, Any] = {
-        "command": "tune",
-        "s3vm": s3vm.__version__,
         "data": data.describe(files.data),
         "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
         "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
@@ -113,20 +94,20 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
         "grid": None,
         "widths": None,
     }
-    if isinstance(clf, S3VMClassifierCV) and clf.cv_errors_ is not None:
+    if getattr(clf, "cv_errors_", None) is not None:
         result["grid"] = {"C": list(clf.Cs), "gamma": clf.cv_gammas_, "error": clf.cv_errors_}
         if clf.cv_briers_ is not None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
     elif settings.tuned:
         screen.warn(f"{data.n_labelled} labelled rows are too few for tuning: C and gamma have their usual values")
-    screen.finish(result, *tuning_summary(printable(result)))
+    screen.finish("tune", result, *tuning_summary(printable(result)))
 
 
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
     """Scales the rows, in place, and trains the classifier on them."""
     source: Any = data.source
-    with screen.progress("scaling" if settings.scale else "checking the features"):
-        rows, scaler = scale_rows(screen, data, settings.scale)
+    with screen.progress("checking the features" if settings.no_scale else "scaling"):
+        rows, scaler = scale_rows(screen, data, not settings.no_scale)
         if source is not None and scaler is not None:
             source = source.scaled(scaler)
     tuned = " and ".join(settings.tuned)
@@ -179,8 +160,3 @@ def _check_spreads(screen: Screen, rows: Rows, names: list[str]) -> None:
             f"features are not scaled: {names[high]!r} has a standard deviation of {spread[high]:.3g} and "
             f"{names[low]!r} of {spread[low]:.3g}, so that the latter hardly counts; leave out --no-scale"
         )
-
-
-def _was_tuned(clf: S3VMClassifier) -> bool:
-    """Whether C or gamma was tuned, which takes more than a few labels."""
-    return isinstance(clf, S3VMClassifierCV) and clf.cv_errors_ is not None

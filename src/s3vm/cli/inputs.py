@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
+from s3vm.cli.options import InputFiles
 from s3vm.sources import readers
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed, shortened
@@ -33,31 +34,6 @@ __all__ = [
 
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
-
-
-@dataclass(frozen=True)
-class InputFiles:
-    """The files to read, and how.
-
-    Parameters
-    ----------
-    data : file with labelled and perhaps unlabelled rows
-    target : label column
-    unlabeled : files without labels
-    features, drop : columns to use, and to ignore; by default all but the target are used
-    mark : labels that mean "unlabelled"; by default the usual ones
-    encode : text columns to one-hot encode
-    stream : whether to stream the unlabelled rows from disk; None streams large files
-    """
-
-    data: str
-    target: str | None
-    unlabeled: Sequence[str] = ()
-    features: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    mark: Sequence[str] = ()
-    encode: Sequence[str] = ()
-    stream: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +93,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
             "into one folder and leave out --unlabeled"
         )
     else:
-        data = read_data(screen, replace(files, unlabeled=(), stream=False))
+        data = read_data(screen, replace(files, unlabeled=[], stream=False))
         known = np.array([label is not None for label in data.labels], dtype=bool)
         if not known.all():
             screen.warn(f"ignoring {np.count_nonzero(~known):,} unlabelled rows of {files.data}: --unlabeled is given")
@@ -151,7 +127,8 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
         more = _read(screen, path, features=table.names or table.rows.shape[1])
-        parts.append(_match_format(table.rows, more.rows))
+        must_be_dense = sparse.issparse(more.rows) and not sparse.issparse(table.rows)
+        parts.append(more.rows.toarray() if must_be_dense else more.rows)
         n_more += more.rows.shape[0]
     counts = Counter(label for label in table.labels if label is not None)
     labels = np.concatenate([table.labels, np.full(n_more, None)])
@@ -179,13 +156,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
 
 
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Raises a ValueError, before the work, if an output cannot be written or would replace an input.
-
-    Parameters
-    ----------
-    outputs : files to write; None is skipped
-    inputs : files and folders to read; None is skipped
-    """
+    """Raises a ValueError, before the work, if an output cannot be written or would replace an input; skips None."""
     paths = [path for path in outputs if path is not None]
     read = [name for path in inputs if path for name in files_of(path)]
     for at, path in enumerate(paths):
@@ -228,13 +199,6 @@ def rare_classes(counts: Mapping[Any, int]) -> dict[Any, float]:
     if len(counts) >= 1 / _RARE:
         return {}
     return {label: count / total for label, count in counts.items() if count < _RARE * total}
-
-
-def _match_format(rows: Rows, more: Rows) -> Rows:
-    """`more` as sparse or dense as `rows`, so that both can be stacked."""
-    if sparse.issparse(rows):
-        return sparse.csr_array(more)
-    return more.toarray() if sparse.issparse(more) else more
 
 
 def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabelled: int) -> None:

@@ -1,14 +1,29 @@
-"""Models from files."""
+"""Commands on a model file: `s3vm predict`, `evaluate`, `info` and `export`."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.markup import escape
 
 import s3vm
 from s3vm import S3VMClassifier
+from s3vm._utils import container
+from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
+from s3vm.cli.console import Screen, file_size, grid, printable
+from s3vm.cli.inputs import check_writable, class_codes, target_column
+from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
+from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
+from s3vm.sources import readers
+from s3vm.sources.readers.labels import USUAL_MARKS
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["run_evaluate", "run_export", "run_info", "run_predict"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +64,125 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
     if jobs is not None:
         parts.classifier.set_params(n_jobs=jobs)
     return LoadedModel(parts.with_feature_names(None), parts.feature_names)
+
+
+def run_predict(
+    screen: Screen,
+    model: str,
+    data: str,
+    output: str,
+    with_scores: bool,
+    with_probabilities: bool,
+    keep: Sequence[str],
+    drop: Sequence[str],
+    jobs: int,
+) -> None:
+    loaded = load_model(model, jobs)
+    check_writable(None if output == "-" else output, inputs=[model, data])
+    clf = loaded.classifier
+    if with_probabilities and not loaded.has_probabilities:
+        raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
+    names = [str(name) for name in clf.classes_.tolist()]
+    score_names = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if with_scores else []
+    probability_names = [f"probability_{name}" for name in names] if with_probabilities else []
+    for name in keep:
+        if name in ("prediction", *score_names, *probability_names):
+            raise ValueError(f"--keep {name}: the predictions have a column of that name; rename it in {data}")
+    stream = readers.stream(data, features=loaded.features, keep=keep, drop=drop)
+    classes, start = pa.array(clf.classes_), time.perf_counter()
+    counts = np.zeros(len(classes), dtype=np.int64)
+    with screen.progress(f"predicting {Path(data).name}") as report_progress, readers.Writer(output) as writer:
+        for batch in stream:
+            scores = loaded.scores(batch.rows)
+            codes = predicted_codes(scores)
+            columns: dict[str, Any] = {**batch.passed_through, "prediction": classes.take(pa.array(codes))}
+            # Single precision has all digits that mean something.
+            if with_scores:
+                columns |= dict(zip(score_names, scores.astype(np.float32).T, strict=True))
+            if with_probabilities:
+                probabilities = loaded.probabilities(scores).astype(np.float32)
+                columns |= dict(zip(probability_names, probabilities.T, strict=True))
+            writer.write(columns)
+            counts += np.bincount(codes, minlength=len(classes))
+            report_progress(int(counts.sum()), stream.n_rows)
+    result = {
+        "model": model,
+        "data": data,
+        "output": output,
+        "rows": int(counts.sum()),
+        "predicted": dict(zip(names, counts.tolist(), strict=True)),
+        "seconds": time.perf_counter() - start,
+    }
+    if output != "-":
+        screen.finish("predict", result, *prediction_summary(printable(result)))
+
+
+def run_evaluate(screen: Screen, model: str, data: str, target: str | None, mark: Sequence[str], jobs: int) -> None:
+    loaded = load_model(model, jobs)
+    classes = loaded.classifier.classes_
+    mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
+    stream = readers.stream(data, target_column(data, target), loaded.features, mark=mark)
+    code_batches, score_batches, n_rows = [], [], 0
+    with screen.progress(f"predicting {Path(data).name}") as report_progress:
+        for batch in stream:
+            assert batch.labels is not None
+            codes = class_codes(batch.labels, classes, data)
+            known = codes >= 0
+            if known.any():
+                code_batches.append(codes[known])
+                score_batches.append(loaded.scores(batch.rows[known]))
+            n_rows += len(codes)
+            report_progress(n_rows, stream.n_rows)
+    if not code_batches:
+        raise readers.TableError(f"{data} has no labels to compare with")
+    codes, scores = np.concatenate(code_batches), np.concatenate(score_batches)
+    probabilities = loaded.probabilities(scores) if loaded.has_probabilities else None
+    result = {
+        "model": model,
+        "file": data,
+        "unlabelled": n_rows - len(codes),
+        "measures": score_measures(codes, scores, classes, probabilities),
+    }
+    screen.finish("evaluate", result, *evaluation_summary(printable(result)))
+
+
+def run_info(screen: Screen, model: str) -> None:
+    loaded = load_model(model)
+    clf = loaded.classifier
+    header, _ = container.read(model)
+    result = {
+        "file": model,
+        "bytes": Path(model).stat().st_size,
+        "model": model_facts(clf),
+        "names": loaded.feature_names,
+        "scaled": loaded.parts.scaler is not None,
+        "seed": clf.model_.seed,
+        "settings": header["settings"],
+        "held_out": held_out_error(clf),
+        "unlabelled": verdict(clf),
+        "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
+        "versions": header.get("versions"),
+    }
+    screen.finish("info", result, *model_summary(printable(result)))
+
+
+def run_export(screen: Screen, model: str, output: str, compress: str | None, tolerance: float) -> None:
+    if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
+        raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
+    loaded = load_model(model)
+    check_writable(output, inputs=[model, compress])
+    estimator = s3vm.load(model)
+    result: dict[str, Any] = {"model": model}
+    if compress is not None:
+        with screen.progress(f"reading {Path(compress).name}") as report_progress:
+            rows = readers.read(compress, features=loaded.features, progress=report_progress).rows
+        with screen.progress("searching for a smaller model"), screen.collected_warnings():
+            estimator = s3vm.compress(loaded.parts.to_pipeline(), rows, tolerance=tolerance)
+        result["compression"] = str(split_pipeline(estimator).classifier.compression_)
+    s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
+    result |= {"output": output, "bytes": Path(output).stat().st_size}
+    facts = {
+        "Written": f"{escape(printable(output))}  [dim]{file_size(result['bytes'])}[/dim]",
+        "Smaller": result.get("compression"),
+    }
+    screen.finish("export", result, grid(facts))

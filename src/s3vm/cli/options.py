@@ -1,59 +1,66 @@
-"""The options and arguments that several commands share."""
+"""The options that several commands share: what to read, how to train, what to print."""
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-__all__ = [
-    "COLUMNS",
-    "OUTPUT",
-    "Checkpoint",
-    "Cost",
-    "Data",
-    "Drop",
-    "Encode",
-    "Features",
-    "Gamma",
-    "Jobs",
-    "Json",
-    "Kernel",
-    "Mark",
-    "MaxSeconds",
-    "Model",
-    "NoScale",
-    "Quiet",
-    "Report",
-    "Resume",
-    "Seed",
-    "Solver",
-    "Solvers",
-    "Stream",
-    "Target",
-    "Test",
-    "Unlabeled",
-    "Verbose",
-    "Weight",
-    "option",
-]
+if TYPE_CHECKING:
+    from s3vm import S3VMClassifier
+    from s3vm.cli.console import Screen
+
+__all__ = ["InputFiles", "Settings", "Verbosity", "option", "with_options"]
 
 # The panels of the help.
-_MODEL, COLUMNS, OUTPUT, _LONG_RUNS = "Model", "Columns and rows", "Output", "Long runs"
+_MODEL, COLUMNS, OUTPUT, _LONG = "Model", "Columns and rows", "Output", "Long runs"
+LONG_RUNS = ("encode", "stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
 
 def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
-def _complete_solver(incomplete: str) -> list[str]:
-    from s3vm.solvers import SOLVERS
+def with_options(command: Callable[..., None], without: Sequence[str] = ()) -> Callable[..., None]:
+    """The command with an option per field of its `InputFiles`, `Settings` and `Verbosity`, except those `without`."""
+    groups = {name: kind for name, kind in command.__annotations__.items() if kind in _GROUPS}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        for entry in fields(groups[parameter.name]) if parameter.name in groups else ():
+            default = Parameter.empty if entry.default is MISSING else entry.default
+            parameters.append(Parameter(entry.name, Parameter.KEYWORD_ONLY, default=default, annotation=entry.type))
+        if parameter.name not in groups:
+            parameters.append(parameter)
 
-    return [name for name in SOLVERS if name.startswith(incomplete)]
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, kind in groups.items():
+            names = [entry.name for entry in fields(kind) if entry.name in values]
+            values[name] = kind(**{entry: values.pop(entry) for entry in names})
+        command(**values)
+
+    vars(run)["__signature__"] = Signature([entry for entry in parameters if entry.name not in without])
+    return run
 
 
-def _complete_kernel(incomplete: str) -> list[str]:
-    from s3vm.kernels import KERNELS
+def names_option(**settings: Any) -> Any:
+    """An option that takes names, separated by commas."""
+    return option(metavar="A,B,…", parser=_split_names, **settings)
 
-    return [name for name in KERNELS if name.startswith(incomplete)]
+
+def _split_names(text: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",") if isinstance(text, str) else text))
+
+
+def _completion(module: str, names: str) -> Callable[[str], list[str]]:
+    """Completes the names in a mapping of a module, which is imported when it is needed."""
+    return lambda incomplete: [name for name in getattr(import_module(module), names) if name.startswith(incomplete)]
+
+
+_complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
 
 
 Data = Annotated[
@@ -69,70 +76,170 @@ Target = Annotated[
     str | None, option("--target", "-t", metavar="COLUMN", help="Label column; required for CSV and Parquet.")
 ]
 Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.")]
-Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
-
-Unlabeled = Annotated[
-    list[str] | None, option(metavar="FILE", help="More rows, without labels. Repeatable.", panel=COLUMNS)
-]
-Features = Annotated[
-    str | None, option(metavar="A,B,…", help="Feature columns; by default all but the target.", panel=COLUMNS)
-]
-Drop = Annotated[str | None, option(metavar="A,B,…", help="Columns to ignore.", panel=COLUMNS)]
+Drop = Annotated[Sequence[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
 Mark = Annotated[
-    str | None,
-    option(metavar="A,B,…", help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS),
-]
-Encode = Annotated[str | None, option(metavar="A,B,…", help="Text columns to one-hot encode.", panel=COLUMNS)]
-Stream = Annotated[
-    bool | None,
-    option(
-        "--stream/--no-stream",
-        help="Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
-        panel=COLUMNS,
-    ),
-]
-
-Solver = Annotated[
-    str, option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver, panel=_MODEL)
+    Sequence[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
 ]
 Solvers = Annotated[
     list[str] | None,
     option(
-        metavar="NAME", help="The only s3vm solver to run. Repeatable.", autocompletion=_complete_solver, panel=_MODEL
-    ),
-]
-Kernel = Annotated[
-    str,
-    option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel, panel=_MODEL),
-]
-Cost = Annotated[
-    float | None,
-    option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given.", panel=_MODEL),
-]
-Gamma = Annotated[
-    str | None,
-    option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.', panel=_MODEL),
-]
-Weight = Annotated[
-    str,
-    option(
-        metavar="NUMBER",
-        help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.',
+        "--solver",
+        metavar="NAME",
+        help="The only s3vm solver to run. Repeatable.",
+        autocompletion=_complete_solver,
         panel=_MODEL,
     ),
 ]
-NoScale = Annotated[bool, option("--no-scale", help="Do not standardise the features.", panel=_MODEL)]
-Seed = Annotated[int, option(help="The same seed gives the same model.", panel=_MODEL)]
-
-Checkpoint = Annotated[
-    str | None, option(metavar="FILE", help="Save the state of the training here.", panel=_LONG_RUNS)
-]
-Resume = Annotated[bool, option("--resume", help="Resume from the checkpoint, if it exists.", panel=_LONG_RUNS)]
-MaxSeconds = Annotated[float | None, option(metavar="SECONDS", help="Time limit for the training.", panel=_LONG_RUNS)]
-
+Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
 Report = Annotated[str | None, option(metavar="FILE", help="Also write an HTML report.", panel=OUTPUT)]
 Json = Annotated[bool, option("--json", help="Print only JSON to standard output.", panel=OUTPUT)]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.", panel=OUTPUT)]
 Verbose = Annotated[
     bool, option("--verbose", "-v", help="Show losses while training, and tracebacks of errors.", panel=OUTPUT)
 ]
+
+
+@dataclass(frozen=True)
+class Verbosity:
+    """What to print."""
+
+    json: Json = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+    def screen(self) -> "Screen":
+        from s3vm.cli.console import Screen
+
+        return Screen(self.json, self.quiet, self.verbose)
+
+
+@dataclass(frozen=True)
+class InputFiles:
+    """The files to read, and how."""
+
+    data: Data
+    target: Target = None
+    unlabeled: Annotated[
+        list[str],
+        option(
+            metavar="FILE",
+            help="More rows, without labels. Repeatable.",
+            default_factory=list,
+            show_default=False,
+            panel=COLUMNS,
+        ),
+    ] = field(default_factory=list)
+    features: Annotated[
+        Sequence[str], names_option(help="Feature columns; by default all but the target.", panel=COLUMNS)
+    ] = ()
+    drop: Drop = ()
+    mark: Mark = ()
+    encode: Annotated[Sequence[str], names_option(help="Text columns to one-hot encode.", panel=COLUMNS)] = ()
+    stream: Annotated[
+        bool | None,
+        option(
+            "--stream/--no-stream",
+            help="Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
+            panel=COLUMNS,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The user's settings of the model, checked before any file is read; `C` and `gamma` are tuned if None."""
+
+    solver: Annotated[
+        str, option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver, panel=_MODEL)
+    ] = "tsg"
+    kernel: Annotated[
+        str,
+        option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel, panel=_MODEL),
+    ] = "rbf"
+    C: Annotated[
+        float | None,
+        option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given.", panel=_MODEL),
+    ] = None
+    gamma: Annotated[
+        str | None,
+        option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.', panel=_MODEL),
+    ] = None
+    weight: Annotated[
+        str,
+        option(
+            metavar="NUMBER",
+            help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.',
+            panel=_MODEL,
+        ),
+    ] = "auto"
+    no_scale: Annotated[bool, option("--no-scale", help="Do not standardise the features.", panel=_MODEL)] = False
+    checkpoint: Annotated[
+        str | None, option(metavar="FILE", help="Save the state of the training here.", panel=_LONG)
+    ] = None
+    resume: Annotated[bool, option("--resume", help="Resume from the checkpoint, if it exists.", panel=_LONG)] = False
+    max_seconds: Annotated[
+        float | None, option(metavar="SECONDS", help="Time limit for the training.", panel=_LONG)
+    ] = None
+    seed: Annotated[int, option(help="The same seed gives the same model.", panel=_MODEL)] = 0
+    jobs: Jobs = -1
+
+    def __post_init__(self) -> None:
+        from s3vm._utils.settings import above, at_least, check
+        from s3vm.kernels import KERNELS
+        from s3vm.solvers import SOLVERS
+
+        for option, name, known in (("--solver", self.solver, SOLVERS), ("--kernel", self.kernel, KERNELS)):
+            if name not in known:
+                raise ValueError(f"{option} {name} is unknown: give one of {', '.join(known)}")
+        if self.C is not None:
+            check("--C", self.C, above(0))
+        if self.gamma not in (None, "scale", "median"):
+            check("--gamma", _number(str(self.gamma)), above(0))
+        if self.weight not in ("auto", "paper"):
+            check("--weight", _number(self.weight), at_least(0))
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed {self.seed} is not valid: give an integer from 0 to {2**32 - 1}")
+        if self.max_seconds is not None:
+            check("--max-seconds", self.max_seconds, above(0))
+        if self.resume and self.checkpoint is None:
+            raise ValueError("--resume needs --checkpoint FILE")
+        if self.jobs == 0:
+            raise ValueError("--jobs 0 is not valid: give 1 or more threads, or -1 for all cores")
+
+    def classifier(self, verbose: Any = 0) -> "S3VMClassifier":
+        """An unfitted classifier, for labels in which None means unlabelled."""
+        from s3vm import S3VMClassifier, S3VMClassifierCV
+
+        common: dict[str, Any] = {
+            "solver": self.solver,
+            "kernel": self.kernel,
+            "unlabeled_weight": _number(self.weight),
+            "unlabeled": None,
+            "n_jobs": self.jobs,
+            "random_state": self.seed,
+            "verbose": verbose,
+            "max_seconds": self.max_seconds,
+        }
+        width: Any = "median" if self.gamma is None else _number(self.gamma)
+        if self.C is not None and self.gamma is not None:
+            return S3VMClassifier(**common, C=self.C, gamma=width)
+        candidates: dict[str, Any] = {} if self.C is None else {"Cs": (self.C,)}
+        if self.gamma is not None:
+            candidates["factors"] = (1.0,)
+        return S3VMClassifierCV(**common, **candidates, gamma=width)
+
+    @property
+    def tuned(self) -> list[str]:
+        """The settings that cross-validation chooses."""
+        return [name for name in ("C", "gamma") if getattr(self, name) is None]
+
+
+_GROUPS = (InputFiles, Settings, Verbosity)
+
+
+def _number(text: str) -> Any:
+    """The text as a number, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -53,28 +53,20 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
 
 
 def tuning_summary(result: dict[str, Any]) -> list[RenderableType]:
-    tables = []
-    if result["grid"] is not None:
-        tables.append(_grid_table(result))
+    chosen = result["chosen"]
+    tables = [] if result["grid"] is None else [_grid_table(result)]
     if result["widths"] is not None:
         table = plain_table("gamma", "Brier score", title="With unlabelled rows")
         for gamma, brier in sorted(zip(*result["widths"].values(), strict=True)):
-            is_chosen = gamma == result["chosen"]["gamma"]
-            table.add_row(f"{'* ' * is_chosen}{gamma:.3g}", f"{brier:.4f}", style="bold green" if is_chosen else None)
+            _add_candidate(table, gamma == chosen["gamma"], f"{gamma:.3g}", f"{brier:.4f}")
         tables.append(table)
     if result["weights"]:
         columns = ("error", "balanced error", "Brier score", "change in s.e.")
         table = plain_table("weight", *columns, title="Held-out measures by weight of the unlabelled rows")
         for weight, scores in sorted(result["weights"].items()):
-            is_chosen = weight == result["chosen"]["weight"]
-            table.add_row(
-                f"{'* ' * is_chosen}{weight:g}",
-                percent(scores["error"]),
-                percent(scores["balanced_error"]),
-                f"{scores['brier']:.4f}",
-                f"{scores['z']:+.1f}",
-                style="bold green" if is_chosen else None,
-            )
+            errors = percent(scores["error"]), percent(scores["balanced_error"])
+            cells = f"{weight:g}", *errors, f"{scores['brier']:.4f}", f"{scores['z']:+.1f}"
+            _add_candidate(table, weight == chosen["weight"], *cells)
         tables.append(table)
     held_out = result["held_out"]
     facts = {
@@ -83,6 +75,10 @@ def tuning_summary(result: dict[str, Any]) -> list[RenderableType]:
     }
     spaced: list[RenderableType] = [part for table in tables for part in (Text(), table)]
     return [_headline(result["data"]), *spaced, Text(), grid(facts)]
+
+
+def _add_candidate(table: Table, is_chosen: bool, first: str, *cells: str) -> None:
+    table.add_row("* " * is_chosen + first, *cells, style="bold green" if is_chosen else None)
 
 
 def _grid_table(result: dict[str, Any]) -> Table:
@@ -175,6 +171,7 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
 def model_summary(result: dict[str, Any]) -> list[RenderableType]:
     model, names = result["model"], result["names"]
     held_out = result["held_out"]
+    versions = result["versions"] if isinstance(result["versions"], dict) else {}  # a damaged file may lack them
     facts = {
         "Function": _function_text(model),
         "Classes": _listed([str(name) for name in model["classes"]]),
@@ -184,7 +181,7 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Unlabelled rows": _verdict_text(result["unlabelled"], held_out),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),
-        "Written by": _versions_text(result["versions"]),
+        "Written by": escape(", ".join(f"{name} {version}" for name, version in versions.items())) or None,
     }
     return [Text.assemble((result["file"], "bold"), f"  {file_size(result['bytes'])}"), Text(), grid(facts)]
 
@@ -235,13 +232,6 @@ def _verdict_text(verdict: dict[str, Any] | None, held_out: dict[str, Any] | Non
 def _listed(names: list[str]) -> str:
     more = len(names) - _MAX_NAMES
     return escape(", ".join(names[:_MAX_NAMES])) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _versions_text(versions: Any) -> str | None:
-    """The versions that wrote a model file; a damaged file may lack them."""
-    if not isinstance(versions, dict):
-        return None
-    return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def _and(names: list[str]) -> str:

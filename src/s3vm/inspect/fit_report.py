@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, balanced_accuracy_score
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from s3vm._utils.optional import optional
-from s3vm._utils.typing import Array
 from s3vm.estimators.safety import Safety
 from s3vm.inspect import diagnostics, plot
 from s3vm.inspect.diagnostics import Sample, class_names, final_classifier
+from s3vm.inspect.measures import held_out_error, score_measures
 from s3vm.inspect.page import Section, write_page
 
 __all__ = ["sections", "settings", "write_report"]
@@ -74,7 +73,7 @@ class _Fit:
     """A classifier, the rows it was fitted to, and its predictions for test rows."""
 
     def __init__(self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None) -> None:
-        self.clf, self.X, self.test = clf, X if hasattr(X, "shape") else np.asarray(X), test
+        self.clf, self.X, self.test_rows, self.test = clf, X if hasattr(X, "shape") else np.asarray(X), test, None
         self.classifier = final_classifier(clf)
         self.safety = getattr(self.classifier, "safety_", None)
         self.names = class_names(clf)
@@ -82,9 +81,9 @@ class _Fit:
         self.n_labelled, self.n_unlabelled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
         if test is not None:
             codes = diagnostics.class_codes(clf, *test)
-            rows = _safe_indexing(test[0], np.flatnonzero(codes >= 0))
-            self.test_codes, self.scores = codes[codes >= 0], clf.decision_function(rows)
-            self.predicted = diagnostics.class_margins(self.scores).argmax(axis=1)
+            rows = np.flatnonzero(codes >= 0)
+            scores = clf.decision_function(_safe_indexing(test[0], rows)).reshape(len(rows), -1)
+            self.test = score_measures(codes[rows], scores, clf.classes_)
 
     def weight(self) -> float:
         """The weight of the unlabelled rows in the model."""
@@ -105,50 +104,38 @@ class _Fit:
 
     def headline(self) -> dict[str, str]:
         figures = {}
-        if self.test is not None:
-            figures["Test error"] = _with_interval(int((self.predicted != self.test_codes).sum()), len(self.test_codes))
-        held_out = self.held_out_error()
-        if held_out is not None:
-            error, rows = held_out
-            figures["Cross-validated error"] = _with_interval(round(error * rows), rows)
+        held_out = held_out_error(self.classifier, self.n_labelled)
+        for name, measures in {"Test error": self.test, "Cross-validated error": held_out}.items():
+            if measures is not None:
+                figures[name] = f"{measures['error']:.1%}\n95% interval {_interval(measures)}"
         figures["Labelled rows"] = f"{self.n_labelled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
         figures["Unlabelled rows"] = f"{self.n_unlabelled:,}\nweight {self.weight():.3g}"
         return figures
 
-    def held_out_error(self) -> tuple[float, int] | None:
-        """The error on labelled rows that were left out of training, and the number of those rows."""
-        if self.safety is not None:
-            chosen = self.safety.scores.get(self.safety.weight)
-            return (chosen["error"], self.safety.n_labelled) if chosen else None
-        curve = getattr(self.classifier, "history_", {}).get("held_out_error")
-        return None if curve is None else (float(curve[-1]), self.n_labelled)
-
     def sections(self) -> Iterator[Section]:
         if self.safety is not None and self.safety.scores:
-            yield Section(
-                "Did unlabelled rows help?",
-                f"{_capitalize(self.safety.sentence)}.\n\nMeasured on {self.safety.n_labelled:,} labelled rows, each "
-                "scored by a model trained without it. Weight 0 is the supervised SVM.",
-                table=_weights(self.safety),
+            sentence = self.safety.sentence[:1].upper() + self.safety.sentence[1:]
+            text = (
+                f"{sentence}.\n\nMeasured on {self.safety.n_labelled:,} labelled rows, each scored by a model trained "
+                "without it. Weight 0 is the supervised SVM."
             )
+            yield Section("Did unlabelled rows help?", text, table=_weights(self.safety))
         if self.test is not None:
-            yield Section(
-                "On test rows", f"{len(self.test_codes):,} rows that were not trained on.", table=self.measures()
-            )
+            text = f"{self.test['rows']:,} rows that were not trained on."
+            yield Section("On test rows", text, table=self.test_table(self.test))
         yield Section("The classes", table=self.classes())
         yield from self.pictures()
 
-    def measures(self) -> dict[str, list[Any]]:
-        wrong, rows = int((self.predicted != self.test_codes).sum()), len(self.test_codes)
-        values = {"error": wrong / rows}
-        if len(np.unique(self.test_codes)) > 1:
-            values["balanced error"] = 1 - balanced_accuracy_score(self.test_codes, self.predicted)
-            if self.scores.ndim == 1:
-                values[f"average precision of {self.names[1]}"] = average_precision_score(self.test_codes, self.scores)
+    def test_table(self, test: dict[str, Any]) -> dict[str, list[Any]]:
+        values = {"error": test["error"]}
+        if sum(facts["rows"] > 0 for facts in test["classes"].values()) > 1:
+            values["balanced error"] = test["balanced_error"]
+        if "average_precision" in test:
+            values[f"average precision of {self.names[1]}"] = test["average_precision"]
         return {
             "measure": list(values),
             "value": [f"{value:.1%}" for value in values.values()],
-            "95% interval": [_interval(wrong, rows)] + [""] * (len(values) - 1),
+            "95% interval": [_interval(test)] + [""] * (len(values) - 1),
         }
 
     def classes(self) -> dict[str, list[Any]]:
@@ -161,9 +148,10 @@ class _Fit:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
         if self.test is not None:
-            table["test rows"] = [int((self.test_codes == code).sum()) for code in codes]
-            table["recall"] = [_mean(self.predicted[self.test_codes == code] == code) for code in codes]
-            table["precision"] = [_mean(self.test_codes[self.predicted == code] == code) for code in codes]
+            facts = self.test["classes"].values()
+            table["test rows"] = [entry["rows"] for entry in facts]
+            for name in ("recall", "precision"):
+                table[name] = ["–" if np.isnan(entry[name]) else f"{entry[name]:.1%}" for entry in facts]
         return table
 
     def pictures(self) -> Iterator[Section]:
@@ -182,8 +170,8 @@ class _Fit:
         if len(self.sample.codes) < len(self.codes):
             text += f" Counts of a sample of {len(self.sample.codes):,} rows."
         yield Section("Scores of the training rows", text, figure=_draw(plot.draw_scores, bins), data=bins)
-        if self.test is not None and hasattr(clf, "predict_proba"):
-            points = diagnostics.reliability(clf, *self.test)
+        if self.test_rows is not None and hasattr(clf, "predict_proba"):
+            points = diagnostics.reliability(clf, *self.test_rows)
             yield Section(
                 "Calibration on test rows",
                 "Of the rows with predicted probability p, a fraction p should be of the class: points should lie on "
@@ -216,18 +204,5 @@ def _weights(safety: Safety) -> dict[str, list[Any]]:
     return table
 
 
-def _interval(hits: int, rows: int) -> str:
-    low, high = diagnostics.wilson_interval(hits, rows)
-    return f"{100 * low:.1f}–{high:.1%}"
-
-
-def _with_interval(hits: int, rows: int) -> str:
-    return f"{hits / rows:.1%}\n95% interval {_interval(hits, rows)}"
-
-
-def _mean(hits: Array) -> str:
-    return f"{hits.mean():.1%}" if len(hits) else "–"
-
-
-def _capitalize(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+def _interval(measures: dict[str, Any]) -> str:
+    return f"{100 * measures['low']:.1f}–{measures['high']:.1%}"

@@ -5,7 +5,7 @@ Its scores of unlabelled rows describe the function, and weighted least squares 
 """
 
 import copy
-import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits
 
 from s3vm import backends
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.scores import predicted_codes
-from s3vm._utils.settings import is_integer, number
+from s3vm._utils.settings import check, is_integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.validation import checked_rows
@@ -122,8 +123,7 @@ def compress(
     """
     if not 0 < number(tolerance) < 1:
         raise ValueError(f"tolerance={tolerance!r} is not valid: give a number between 0 and 1")
-    if into not in ("auto", "features", "landmarks"):
-        raise ValueError(f'into={into!r} is not valid: give "auto", "features" or "landmarks"')
+    check("into", into, "auto", "features", "landmarks")
     parts = split_pipeline(estimator)
     rows = parts.scale(X)
     # One thread, so that sums have the same order on any number of cores.
@@ -226,8 +226,7 @@ class _Compressor:
     def _least_squares(self, terms: Callable[[Rows], Array]) -> tuple[Array, Array]:
         """Coefficients and intercept of the sum of terms that is closest to the model, a chunk of rows at a time."""
         gram, moment = np.zeros((1, 1)), np.zeros((1, 1))
-        for start in range(0, self._rows.shape[0], _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in gen_batches(self._rows.shape[0], _CHUNK):
             A = terms(self._rows[part]).astype(np.float64)
             A = np.column_stack([A, np.ones(len(A))])
             weighted = self._weight[part, None] * A
@@ -244,17 +243,12 @@ class _Compressor:
         return np.ascontiguousarray(clusters.cluster_centers_, dtype=self._engine.dtype)
 
     def _decision(self, model: Model, rows: Rows) -> Array:
-        chunks = [slice(start, start + _CHUNK) for start in range(0, rows.shape[0], _CHUNK)]
-        return np.concatenate([model.decision(rows[part], self._engine) for part in chunks])
+        parts = gen_batches(rows.shape[0], _CHUNK)
+        return np.concatenate([model.decision(rows[part], self._engine) for part in parts])
 
     def _seconds(self, model: Model) -> float:
         rows = self._held_out[:_TIMED]
-        seconds = []
-        for _ in range(3):
-            start = time.perf_counter()
-            model.decision(rows, self._engine)
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
+        return min(timeit.repeat(lambda: model.decision(rows, self._engine), number=1, repeat=3))
 
 
 def _counts(model: Model) -> tuple[int, int]:

@@ -91,26 +91,16 @@ def load(path: Any) -> Any:
 
 
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the settings that a part of an older version has in this one."""
-    return _MIGRATIONS[name](settings) if name in _MIGRATIONS else (name, settings)
+    """The name and the settings that a part of an older version has in this one.
 
-
-def _migrate_tsg(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped."""
-    solvers = {kind.__name__: kind for kind in SOLVERS.values()}
+    The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped.
+    """
+    known: dict[str, Any] = {kind.__name__: {field.name for field in fields(kind)} for kind in SOLVERS.values()}
     switches = {"anchor", "exact_labelled", "reuse"}
-    if not switches <= settings.keys() or switches <= _settings_of(solvers["TSG"]):
-        return "TSG", settings
+    if name != "TSG" or not switches <= settings.keys() or switches <= known["TSG"]:
+        return name, settings
     name = "TSG" if any(settings[switch] is True for switch in switches) else "PrintedTSG"
-    known = _settings_of(solvers[name])
-    return name, {setting: value for setting, value in settings.items() if setting in known}
-
-
-_MIGRATIONS = {"TSG": _migrate_tsg}
-
-
-def _settings_of(kind: Any) -> set[str]:
-    return {field.name for field in fields(kind)}
+    return name, {setting: value for setting, value in settings.items() if setting in known[name]}
 
 
 _encode = partial(codec.encode, parts=_PARTS)

@@ -6,12 +6,15 @@ than a few thousand numbers at a time.
 """
 
 from collections.abc import Iterator
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from s3vm import __version__
 from s3vm._utils.atomic import write
+from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.kernels import Kernel
 from s3vm.model import Model
@@ -44,10 +47,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     TypeError
         If the kernel is your own and has no ONNX formula: define ``onnx_gram`` in the class that defines ``gram``.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise ImportError('ONNX files need the package onnx: pip install "s3vm[onnx]"') from None
+    onnx = optional("onnx", "onnx")
     parts = split_pipeline(estimator)
     clf, model = parts.classifier, parts.classifier.model_
     n_bytes = _bytes(model)
@@ -88,9 +88,8 @@ def _bytes(model: Model) -> int:
     n_blocks, block_size, _ = model.coefficients.shape
     entries = n_blocks * model.kernel.rows(block_size) * (model.n_dims + 1)
     features = entries * model.coefficients.itemsize + model.coefficients.nbytes
-    if model.weights is None:
-        return int(features)
-    return int(features + model.centres.dtype.itemsize * np.prod(model.centres.shape) + model.weights.nbytes)
+    centres, weights = model.centres, model.weights
+    return int(features + (0 if weights is None else centres.dtype.itemsize * np.prod(centres.shape) + weights.nbytes))
 
 
 def _expansion(graph: "Graph", model: Model, x: str) -> Iterator[str]:
@@ -153,10 +152,7 @@ def _wave(graph: "Graph", wave: str, angle: str, coefficients: Array) -> str:
 def _product(graph: "Graph", x: str, W: Array, b: Array, degree: int) -> str:
     """The products over the `degree` consecutive rows of each feature."""
     factors = [graph.add("Add", graph.add("MatMul", x, W[q::degree].T), b[q::degree]) for q in range(degree)]
-    result = factors[0]
-    for factor in factors[1:]:
-        result = graph.add("Mul", result, factor)
-    return result
+    return reduce(partial(graph.add, "Mul"), factors)
 
 
 def _flat(coefficients: Array) -> Array:
@@ -201,8 +197,7 @@ class Graph:
     def groups(self, n: int, numbers_each: int = 1) -> Iterator[slice]:
         """Slices of `n` things that take `numbers_each` numbers per row, a few thousand numbers at a time."""
         size = max(_GROUP // numbers_each, 1)
-        for start in range(0, n, size):
-            yield slice(start, start + size)
+        return (slice(start, start + size) for start in range(0, n, size))
 
     def squared_distances(self, x: str, centres: Array) -> str:
         """``||x - z||^2`` for the rows of node `x` and all centres, moved to the mean of the centres."""
@@ -234,8 +229,6 @@ class Graph:
         self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, batch))
 
     def model(self, n_dims: int) -> Any:
-        from s3vm import __version__
-
         helper = self._onnx.helper
         rows = helper.make_tensor_value_info("X", self._onnx.TensorProto.FLOAT, ["rows", n_dims])
         graph = helper.make_graph(self._nodes, "s3vm", [rows], self._outputs, self._constants)

@@ -46,16 +46,17 @@ def score_measures(codes: Array, scores: Array, classes: Array, probabilities: A
 
 def held_out_error(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] | None:
     """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
-    if clf.safety_ is not None:
-        scores, n_rows = clf.safety_.scores, clf.safety_.n_labelled
+    safety, history = getattr(clf, "safety_", None), getattr(clf, "history_", {})
+    if safety is not None:
+        scores, n_rows = safety.scores, safety.n_labelled
         if not scores:
             return None
-        chosen = scores[clf.safety_.weight]
+        chosen = scores[safety.weight]
         result = error_measures(chosen["error"] * n_rows, n_rows) | {"balanced_error": chosen["balanced_error"]}
         return result | {"supervised_error": scores[0.0]["error"]}
-    if not n_labelled or "held_out_error" not in clf.history_:
+    if not n_labelled or "held_out_error" not in history:
         return None
-    error, balanced = (float(clf.history_[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
+    error, balanced = (float(history[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
     return error_measures(error * n_labelled, n_labelled) | {"balanced_error": balanced}
 
 
