@@ -94,12 +94,3 @@ def check_settings(owner: Any, **allowed: Any) -> None:
     for name, kinds in allowed.items():
         several = isinstance(kinds, tuple) and not isinstance(kinds, Setting)
         check(f"{type(owner).__name__}: {name}", getattr(owner, name), *(kinds if several else (kinds,)))
-
-
-# The old names, until every room uses the above.
-is_whole = is_integer
-
-
-def positive(name: str, value: Any, zero: bool = False) -> float:
-    check(name, value, at_least(0) if zero else above(0))
-    return number(value)

@@ -1,6 +1,8 @@
 """The settings of an estimator, checked at the beginning of a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,32 @@ numbers_above_0 = Setting(
         and all(0 < number(value) < np.inf for value in values)
     ),
 )
+
+
+def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Decorates an `__init__` whose ``**settings`` go to the parent's, so that its signature names each of them.
+
+    scikit-learn reads the parameters from there, and so do `help` and the API pages.
+    """
+
+    def decorate(init: Any) -> Any:
+        parameters = {**signature(parent.__init__).parameters, **signature(init).parameters}  # type: ignore[misc]
+        named = [
+            parameter
+            for name, parameter in parameters.items()
+            if name not in without and parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        complete = signature(init).replace(parameters=named)
+
+        @wraps(init)
+        def checked(*args: Any, **settings: Any) -> None:
+            complete.bind(*args, **settings)  # a TypeError for what is left out
+            init(*args, **settings)
+
+        checked.__signature__ = complete  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
 
 
 def check_estimator(estimator: Any) -> None:

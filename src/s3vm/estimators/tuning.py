@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from s3vm._utils.progress import Progress, ProgressBar
+from s3vm._utils.progress import ProgressBar
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
@@ -19,14 +19,12 @@ from s3vm.estimators.learning import learn
 from s3vm.estimators.planning import Tuning
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
-from s3vm.estimators.settings import numbers_above_0
+from s3vm.estimators.settings import inherits_settings, numbers_above_0
 from s3vm.estimators.training_rows import TrainingRows
 from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.solvers import Solver, solver
 from s3vm.solvers.supervised import in_steps, labelled_gram
-from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import StoppingRules
 
 __all__ = ["S3VMClassifierCV", "tune"]
@@ -88,51 +86,18 @@ class S3VMClassifierCV(S3VMClassifier):
     cv_gammas_: Array | None
     cv_briers_: dict[float, float] | None
 
+    @inherits_settings(S3VMClassifier, without=("C", "warm_start"))
     def __init__(
         self,
         solver: str | Solver = "tsg",
         *,
-        kernel: str | Kernel = "rbf",
         gamma: Gamma = "median",
         Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
         factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         n_folds: int = 5,
-        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
-        loss: str | UnlabelledLoss = "auto",
-        labeled_loss: str | LabelledLoss = "auto",
-        class_prior: Any = None,
-        class_weight: Any = None,
-        unlabeled: Any = -1,
-        probability: bool = True,
-        backend: str = "auto",
-        dtype: str = "float32",
-        cache_bytes: int | Literal["auto"] = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int | Progress = 0,
-        max_seconds: float | None = None,
-        early_stopping: EarlyStopping = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            solver,
-            kernel=kernel,
-            gamma=gamma,
-            unlabeled_weight=unlabeled_weight,
-            loss=loss,
-            labeled_loss=labeled_loss,
-            class_prior=class_prior,
-            class_weight=class_weight,
-            unlabeled=unlabeled,
-            probability=probability,
-            backend=backend,
-            dtype=dtype,
-            cache_bytes=cache_bytes,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-            max_seconds=max_seconds,
-            early_stopping=early_stopping,
-        )
+        super().__init__(solver, gamma=gamma, **settings)
         self.Cs = Cs
         self.factors = factors
         self.n_folds = n_folds
