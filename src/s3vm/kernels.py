@@ -35,7 +35,7 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.persistence.onnx import Graph
 
-__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel", "variance_of"]
+__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
 
 Gamma = float | Literal["scale", "median"]
 

@@ -21,14 +21,7 @@ class _Bar(tqdm):
 class ProgressBar:
     """A progress bar on standard error, to be called like a `Progress` and closed at the end.
 
-    Parameters
-    ----------
-    verbose : int or Progress
-        0 shows nothing, and a function is called instead.
-    unit : str, default "iterations"
-        What is counted.
-    first : int, default 0
-        How many were done before.
+    With ``verbose=0`` it shows nothing; a function is called instead. `first` is how many units were done before.
     """
 
     def __init__(self, verbose: int | Progress, unit: str = "iterations", first: int = 0) -> None:

@@ -5,19 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "Setting",
-    "above",
-    "at_least",
-    "between",
-    "check",
-    "check_settings",
-    "integer",
-    "is_integer",
-    "number",
-    "real",
-    "switch",
-]
+__all__ = ["Setting", "above", "at_least", "between", "integer", "real", "switch"]
+__all__ += ["check", "check_settings", "is_integer", "number"]
 
 
 class Setting(NamedTuple):

@@ -14,18 +14,22 @@ from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.calibration import Temperature
-from s3vm.estimators.capabilities import can_continue, can_forget, has_probability
 from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
-from s3vm.estimators.partial_fit import arrive, check_max_labeled
 from s3vm.estimators.planning import Tuning
-from s3vm.estimators.prediction import codes_of_all, scores_of
+from s3vm.estimators.prediction import Temperature, codes_of_all, scores_of
 from s3vm.estimators.preparation import PreparedRows
-from s3vm.estimators.resuming import ResumePoint, all_rows, checked
+from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, checked
 from s3vm.estimators.safety import Safety
-from s3vm.estimators.settings import check_checkpointing, check_estimator, training_backend
+from s3vm.estimators.settings import (
+    can_continue,
+    can_forget,
+    check_checkpointing,
+    check_estimator,
+    has_probability,
+    training_backend,
+)
 from s3vm.estimators.training_rows import FittedRows, TrainingRows
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
 from s3vm.kernels import Gamma, Kernel
@@ -242,7 +246,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         rows, source = given_rows(self, X, y, sample_weight, X_unlabeled, reset=previous is None, backend=backend)
         return self._learn(rows, backend, previous=previous, source=source, rules=rules)
 
-    @available_if(lambda self: can_continue(self))
+    @available_if(can_continue)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
     ) -> "S3VMClassifier":
@@ -282,7 +286,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self._fitted_rows, self._labeled_rows = None, labeled
         return self
 
-    @available_if(lambda self: can_forget(self))
+    @available_if(can_forget)
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
         check_is_fitted(self, "model_")
@@ -305,7 +309,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         codes = predicted_codes(self._scores(X))
         return self.classes_[codes]
 
-    @available_if(lambda self: has_probability(self))
+    @available_if(has_probability)
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class for each row.
 

@@ -26,20 +26,12 @@ _FEW_LABELS_WEIGHTS = (0.1,)
 
 
 class Tuning(NamedTuple):
-    """The cost and the kernel of a fit.
+    """The cost and the kernel of a fit."""
 
-    Attributes
-    ----------
-    C : cost of a labelled row of weight 1
-    kernel : with a numeric width
-    supervised_kernel : that of the SVM of the labelled rows, with which unlabelled rows have to compete
-    report : attributes of the estimator that say how they were chosen
-    """
-
-    C: float
-    kernel: Kernel
-    supervised_kernel: Kernel
-    report: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    C: float  # of a labelled row of weight 1
+    kernel: Kernel  # with a numeric width
+    supervised_kernel: Kernel  # of the SVM of the labelled rows, with which unlabelled rows have to compete
+    report: dict[str, Any] = {}  # noqa: RUF012 - never changed; attributes of the estimator that say how they were chosen
 
 
 class Plan(NamedTuple):
@@ -49,8 +41,7 @@ class Plan(NamedTuple):
     weights: list[float]
     held_out: Array
     tuning: Tuning
-    chooses_weight: bool
-    """Whether the supervised solution and several weights are compared."""
+    chooses_weight: bool  # whether the supervised solution and several weights are compared
 
     @property
     def n_folds(self) -> int:

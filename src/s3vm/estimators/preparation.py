@@ -23,30 +23,19 @@ SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
 
 
 class PreparedRows(NamedTuple):
-    """The rows of a fit as training needs them.
+    """The rows of a fit as training needs them."""
 
-    Attributes
-    ----------
-    given : the rows with labels and marks, as they came
-    is_labeled : which of them have a label
-    labeled_at, labels : numbers and codes of the labelled rows with a weight above 0
-    classes : the labels in order
-    X, codes, weight, factor : the distinct labelled rows, their classes and weights, and the factors of these on C
-    source : the unlabelled rows; None if there are none
-    is_streamed : whether they were given as a source
-    """
-
-    given: TrainingRows
-    is_labeled: Array
-    labeled_at: Array
-    labels: Array
-    classes: Array
-    X: Rows
+    given: TrainingRows  # with labels and marks, as they came
+    is_labeled: Array  # which of them have a label
+    labeled_at: Array  # the numbers of the labelled rows with a weight above 0
+    labels: Array  # their codes
+    classes: Array  # the labels in order
+    X: Rows  # the distinct labelled rows
     codes: Array
     weight: Array
-    factor: Array
-    source: Source | None
-    is_streamed: bool
+    factor: Array  # on C
+    source: Source | None  # the unlabelled rows
+    is_streamed: bool  # whether they were given as a source
 
     @property
     def n_unlabeled(self) -> int:

@@ -1,39 +1,35 @@
-"""What a fit leaves behind for the next one, and what must be the same then."""
+"""What a fit leaves for the next one, what must be the same then, and which rows `partial_fit` remembers."""
 
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
+from s3vm.estimators.folds import newest_labels
+from s3vm.estimators.labels import split_labels
+from s3vm.estimators.preparation import SAMPLE
 from s3vm.estimators.settings import fixed_settings
 from s3vm.estimators.training_rows import FittedRows, TrainingRows
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["ResumePoint", "all_rows", "checked", "continued"]
+__all__ = ["Arrival", "ResumePoint", "all_rows", "arrive", "check_max_labeled", "checked", "continued"]
 
 
 class ResumePoint(NamedTuple):
-    """What a fit leaves for its continuation.
-
-    Attributes
-    ----------
-    state : of the solver
-    settings : those that must not change
-    classes, n_folds, C : as they were
-    rows : all rows, if the solver keeps them; if there are `arrivals`, the labelled rows that are remembered
-    arrivals : the unlabelled rows of `partial_fit`
-    """
+    """What a fit leaves for its continuation."""
 
     state: State
-    settings: tuple[Any, ...]
+    settings: tuple[Any, ...]  # those that must not change
     classes: Array
     n_folds: int
     C: float
-    rows: TrainingRows | None = None
-    arrivals: ReservoirSource | None = None
+    rows: TrainingRows | None = None  # all, if the solver keeps them; the labelled ones that `partial_fit` remembers
+    arrivals: ReservoirSource | None = None  # the unlabelled rows of `partial_fit`
 
     def check_classes(self, classes: Array) -> None:
         if not np.array_equal(classes, self.classes):
@@ -77,3 +73,39 @@ def continued(
         return chosen.extended(problem, state.iteration), state
     chosen = chosen.for_new_rows(state.iteration, arrivals.n_new)
     return chosen, chosen.follow(problem, backend, state)
+
+
+class Arrival(NamedTuple):
+    """The labelled rows that are remembered, and the source of the unlabelled ones, which still has the newest."""
+
+    labeled: TrainingRows
+    unlabeled: ReservoirSource
+
+
+def check_max_labeled(max_labeled: int | None, solver: Solver) -> None:
+    if solver.keeps_all_rows and max_labeled is not None:
+        raise ValueError(
+            f"max_labeled={max_labeled!r} is for tsg and frs: this solver keeps all rows, and forget(rows) removes some"
+        )
+    check("max_labeled", max_labeled, integer(2), None)
+
+
+def arrive(
+    settings: Any,
+    rows: TrainingRows,
+    remembered: TrainingRows | None,
+    previous: ResumePoint | None,
+    max_labeled: int | None,
+) -> Arrival:
+    """New rows, split into labelled and unlabelled ones, after those that are `remembered` from earlier calls."""
+    arrivals = ReservoirSource(SAMPLE, settings.dtype)
+    if previous is not None and previous.arrivals is not None:
+        arrivals = deepcopy(previous.arrivals)  # an error must leave the old ones as they are
+    if remembered is not None:
+        rows = remembered.and_then(rows)
+    is_labeled, labels = split_labels(rows.y, settings.unlabeled)
+    arrivals.add(rows.X[np.flatnonzero(~is_labeled)])
+    at = np.flatnonzero(is_labeled)
+    if max_labeled is not None:
+        at = at[newest_labels(labels, max_labeled)]
+    return Arrival(rows.at(at), arrivals)

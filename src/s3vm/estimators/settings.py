@@ -1,4 +1,4 @@
-"""The settings of an estimator, checked at the beginning of a fit."""
+"""The settings of an estimator: checked at the beginning of a fit, and what they mean."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -15,15 +15,8 @@ from s3vm.kernels import kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.solvers import Solver, solver
 
-__all__ = [
-    "check_checkpointing",
-    "check_estimator",
-    "fixed_settings",
-    "losses_of",
-    "numbers_above_0",
-    "seed_of",
-    "training_backend",
-]
+__all__ = ["can_continue", "can_forget", "check_checkpointing", "check_estimator", "fixed_settings", "has_probability"]
+__all__ += ["inherits_settings", "losses_of", "numbers_above_0", "seed_of", "training_backend"]
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
@@ -133,3 +126,21 @@ def seed_of(random_state: Any) -> int:
         raise ValueError(
             f"random_state={random_state!r} is not valid: give an integer from 0 to 2**64 - 1, a RandomState or None"
         ) from None
+
+
+def can_continue(estimator: Any) -> bool:
+    if not (solver(estimator.solver).keeps_all_rows or solver(estimator.solver).follows_stream):
+        raise AttributeError('partial_fit needs a solver that continues with other rows: "tsg", "frs" or "incremental"')
+    return True
+
+
+def can_forget(estimator: Any) -> bool:
+    if not solver(estimator.solver).keeps_all_rows:
+        raise AttributeError('forget needs a solver that keeps all rows: solver="incremental"')
+    return True
+
+
+def has_probability(estimator: Any) -> bool:
+    if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
+        raise AttributeError("predict_proba needs probability=True when the model is fitted")
+    return True

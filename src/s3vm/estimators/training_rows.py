@@ -42,14 +42,11 @@ class TrainingRows(NamedTuple):
 
 
 class FittedRows(NamedTuple):
-    """The rows of a fit that stay with the caller, and what shows whether they have been changed since.
-
-    `labeled_at` are the numbers of the labelled rows that were learnt from, `codes` their classes.
-    """
+    """The rows of a fit that stay with the caller, and what shows whether they have been changed since."""
 
     rows: TrainingRows
-    labeled_at: Array
-    codes: Array
+    labeled_at: Array  # the numbers of the labelled rows that were learnt from
+    codes: Array  # their classes
     copied: Any
 
     @classmethod

@@ -34,9 +34,7 @@ _USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of th
 _MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
 _NEIGHBOUR_OCTAVES = 1.5  # how far another width may be away
-_CLEARLY_BETTER_Z = (
-    -1.5
-)  # of the Brier loss: by which another width must be better if unlabelled rows help at the first
+_CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
 _MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 _SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
 
@@ -211,14 +209,7 @@ def tune(
     A few hundred rows cannot distinguish good cells: the fewest errors are often luck. So a cell counts as good if its
     Brier score is within half a standard error of the best, row by row, and it makes at most two errors more than the
     fewest; of these, the one nearest to C = 10 and a factor of 2, on a logarithmic scale, is taken. `cost` is the
-    cost of each row at C = 1, `folds` their folds.
-
-    Returns
-    -------
-    C : float
-    kernel : Kernel
-        With the chosen width.
-    errors : array of shape (len(Cs), len(factors))
+    cost of each row at C = 1, `folds` their folds. Also returns the errors of all cells, by C and factor.
     """
     n_folds, n_outputs = int(folds.max()) + 1, targets.shape[1]
     in_training = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)
