@@ -16,7 +16,7 @@ from scipy import sparse
 
 from s3vm._utils.arrays import host
 from s3vm._utils.container import ModelFormatError, short
-from s3vm._utils.csr import csr
+from s3vm._utils.input_checks import csr
 from s3vm._utils.typing import Array
 
 __all__ = ["decode", "encode"]

@@ -9,8 +9,7 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
-from s3vm.estimators.columns import class_priors, scores_held_out
-from s3vm.estimators.planning import Plan
+from s3vm.estimators.planning import Plan, class_priors, scores_held_out
 from s3vm.estimators.prediction import Temperature, calibrator
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import Safety, choose

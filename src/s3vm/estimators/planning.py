@@ -7,7 +7,6 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.columns import class_priors, make_columns
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS
@@ -19,7 +18,7 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-__all__ = ["Plan", "Tuning", "make_plan", "with_supervised"]
+__all__ = ["Plan", "Tuning", "class_priors", "make_plan", "one_against_rest", "scores_held_out", "with_supervised"]
 
 _AUTO_WEIGHTS = (1.0, 0.3)
 _FEW_LABELS_WEIGHTS = (0.1,)
@@ -68,7 +67,7 @@ def make_plan(
         unlabelled_loss=unlabeled_loss,
         seed=seed,
         prior_is_known=settings.class_prior is not None,
-        **make_columns(weights, held_out, data.codes, tuning.C * data.weight * data.factor, priors),
+        **_make_columns(weights, held_out, data.codes, tuning.C * data.weight * data.factor, priors),
     )
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
     return Plan(problem, weights, held_out, tuning, chooses_weight)
@@ -96,3 +95,51 @@ def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_
             )
         return [n_labeled / n_unlabeled]
     return [float(unlabeled_weight)]
+
+
+def one_against_rest(codes: Array) -> Array:
+    """Classes against the rest: a column for the second of two classes, else one column per class."""
+    positive = np.arange(1, 2) if codes.max() == 1 else np.arange(codes.max() + 1)
+    return np.where(codes[:, None] == positive, 1.0, -1.0)
+
+
+def class_priors(class_prior: Any, n_classes: int, codes: Array, weight: Array, held_out: Array) -> Array:
+    """The class shares expected among the unlabelled rows, for each group held out: shape (groups, n_classes)."""
+    if class_prior is None:
+        counts = (weight[:, None] * ~held_out).T @ (codes[:, None] == np.arange(n_classes))
+        return counts / counts.sum(axis=1, keepdims=True)
+    try:
+        prior = np.asarray(class_prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        prior = np.empty(0)
+    if prior.shape != (n_classes,) or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
+        raise ValueError(
+            f"class_prior={class_prior!r} is not valid: give one positive number per class ({n_classes} classes), in "
+            "the order of classes_, that sum to 1"
+        )
+    return np.tile(prior, (held_out.shape[1], 1))
+
+
+def _make_columns(
+    weights: list[float], held_out: Array, codes: Array, row_cost: Array, priors: Array
+) -> dict[str, Any]:
+    """The columns of a problem: weights of unlabelled rows, times groups held out, times classes against the rest."""
+    targets = one_against_rest(codes)
+    n_outputs = targets.shape[1]
+    costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
+    n_groups = len(weights) * held_out.shape[1]
+    return {
+        "targets": np.tile(targets, n_groups),
+        "costs": np.tile(costs, len(weights)),
+        "unlabelled_cost": np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
+        "prior": np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
+        "n_models": n_outputs,
+    }
+
+
+def scores_held_out(scores: Array, held_out: Array) -> Array:
+    """The score of each row by the model that was trained without it; NaN where no model was."""
+    result = np.full((scores.shape[0], scores.shape[2]), np.nan)
+    rows, groups = np.nonzero(held_out)
+    result[rows] = scores[rows, groups]
+    return result

@@ -3,12 +3,12 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import compute_sample_weight
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
-from s3vm.estimators.columns import class_factors
 from s3vm.estimators.folds import distinct_rows
 from s3vm.estimators.labels import split_labels
 from s3vm.estimators.training_rows import FittedRows, TrainingRows
@@ -65,12 +65,27 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
     if source is None:
         mark = "a missing value" if settings.unlabeled is None else repr(settings.unlabeled)
         warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
-    factors = class_factors(settings.class_weight, classes, labels)
+    factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
     X_l, codes, weight_l = distinct_rows(labeled, labels, weight[at])
     return PreparedRows(
         rows, is_labeled, at, labels, classes, X_l, codes, weight_l, factors[codes], source, is_streamed
     )
+
+
+def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
+    """The factor on C of each class."""
+    try:
+        row_factors = compute_sample_weight(class_weight, classes[codes])
+    except (TypeError, ValueError):
+        row_factors = np.zeros(len(codes))
+    factors = np.array([row_factors[np.argmax(codes == code)] for code in range(len(classes))])
+    if not np.all((factors > 0) & (factors < np.inf)):
+        raise ValueError(
+            f"class_weight={class_weight!r} is not valid: give a dict with a finite number above 0 for each class of "
+            f'{classes.tolist()}, "balanced" or None'
+        )
+    return factors
 
 
 def resolve_kernel(settings: Any, data: PreparedRows, seed: int) -> Kernel:

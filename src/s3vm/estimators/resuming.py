@@ -12,12 +12,12 @@ from s3vm.estimators.folds import newest_labels
 from s3vm.estimators.labels import split_labels
 from s3vm.estimators.preparation import SAMPLE
 from s3vm.estimators.settings import fixed_settings
-from s3vm.estimators.training_rows import FittedRows, TrainingRows
+from s3vm.estimators.training_rows import TrainingRows
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["Arrival", "ResumePoint", "all_rows", "arrive", "check_max_labeled", "checked", "continued"]
+__all__ = ["Arrival", "ResumePoint", "all_rows", "arrive", "check_max_labeled", "continued", "resume_point"]
 
 
 class ResumePoint(NamedTuple):
@@ -39,22 +39,24 @@ class ResumePoint(NamedTuple):
             )
 
 
-def checked(resume_point: ResumePoint | None, settings: Any) -> ResumePoint | None:
-    """The resume point, if there is one; a ValueError if settings have changed since."""
-    if resume_point is not None and resume_point.settings != fixed_settings(settings):
+def resume_point(estimator: Any) -> ResumePoint | None:
+    """The resume point of an estimator, if it has one; a ValueError if settings have changed since."""
+    point: ResumePoint | None = estimator._resume_point
+    if point is not None and point.settings != fixed_settings(estimator):
         raise ValueError(
             "training can only continue with the same solver, kernel, gamma, C, dtype, probability and random_state; "
             "set warm_start=False, or call fit with all rows, to start again"
         )
-    return resume_point
+    return point
 
 
-def all_rows(fitted: FittedRows | None, resume_point: ResumePoint | None, missing: type[Exception]) -> TrainingRows:
+def all_rows(estimator: Any, missing: type[Exception] = ValueError) -> TrainingRows:
     """All rows given so far, which must not have changed; `missing` is raised if they were not kept."""
+    fitted, point = estimator._fitted_rows, estimator._resume_point
     if fitted is not None:
         return fitted.unchanged()
-    if resume_point is not None and resume_point.rows is not None and resume_point.arrivals is None:
-        return resume_point.rows
+    if point is not None and point.rows is not None and point.arrivals is None:
+        return point.rows
     raise missing(
         "transduction_, partial_fit and forget need the training rows, which a model does not keep when it is loaded, "
         "copied or trained on a stream or on dask collections: predict(X) gives labels; to continue learning, begin "

@@ -94,14 +94,11 @@ def check_checkpointing(estimator: Any) -> None:
 def losses_of(settings: Any, solver: Solver) -> tuple[LabelledLoss, UnlabelledLoss]:
     """The losses of labelled and unlabelled rows; "auto" is the solver's own."""
     labeled, unlabeled = solver.losses
+    is_auto = [isinstance(loss, str) and loss == "auto" for loss in (settings.labeled_loss, settings.loss)]
     return (
-        labeled() if _is_auto(settings.labeled_loss) else labelled_loss(settings.labeled_loss),
-        unlabeled() if _is_auto(settings.loss) else unlabelled_loss(settings.loss),
+        labeled() if is_auto[0] else labelled_loss(settings.labeled_loss),
+        unlabeled() if is_auto[1] else unlabelled_loss(settings.loss),
     )
-
-
-def _is_auto(loss: Any) -> bool:
-    return isinstance(loss, str) and loss == "auto"
 
 
 def training_backend(settings: Any) -> Backend:

@@ -13,10 +13,9 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.classifier import S3VMClassifier
-from s3vm.estimators.columns import one_against_rest
 from s3vm.estimators.folds import stratified_folds
 from s3vm.estimators.learning import learn
-from s3vm.estimators.planning import Tuning
+from s3vm.estimators.planning import Tuning, one_against_rest
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
 from s3vm.estimators.settings import inherits_settings, numbers_above_0

@@ -15,8 +15,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm._utils.arrays import as_rows, host, is_tensor
-from s3vm._utils.csr import as_csr
-from s3vm._utils.input_checks import LARGEST, check_numbers, check_size, is_masked, warn_of_lost_digits
+from s3vm._utils.input_checks import LARGEST, as_csr, check_numbers, check_size, is_masked, warn_of_lost_digits
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
