@@ -55,12 +55,11 @@ _HOMES = {
     "training.checkpoints": ["CheckpointNotWritten"],
     "training.loop": ["Interrupted", "OutOfRows", "OutOfTime"],
 }
-_MODULES = {"plot": "s3vm.inspect.plot"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
+    if name == "plot":
+        return import_module("s3vm.inspect.plot")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
@@ -68,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_MODULES, "__version__"]
+    return [*__all__, "plot", "__version__"]

@@ -45,29 +45,23 @@ def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | No
         return {"list": [inner(entry) for entry in value]}
     if isinstance(value, Mapping):
         return {"dict": [[inner(key), inner(entry)] for key, entry in value.items()]}
-    if tensors is not None:
-        return _encode_with_tensors(value, parts, tensors)
-    if hasattr(value, "__array__"):
-        return np.asarray(value).tolist()
-    raise _not_encodable(value)
-
-
-def _encode_with_tensors(value: Any, parts: Mapping[str, type], tensors: dict[str, Array]) -> Any:
-    inner = partial(encode, parts=parts, tensors=tensors)
-    if isinstance(value, float):
+    if tensors is None:
+        if hasattr(value, "__array__"):
+            return np.asarray(value).tolist()
+    elif isinstance(value, float):
         return {"float": repr(value)}
-    if type(value) in (set, frozenset):
+    elif type(value) in (set, frozenset):
         return {type(value).__name__: [inner(entry) for entry in value]}
-    if isinstance(value, bytes):
+    elif isinstance(value, bytes):
         return {"bytes": inner(np.frombuffer(value, np.uint8))}
-    if sparse.issparse(value):
+    elif sparse.issparse(value):
         return {"csr": [inner(part) for part in (value.data, value.indices, value.indptr, value.shape)]}
-    if isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray):
         name = f"{len(tensors)}"
         is_mask = value.dtype == bool
         tensors[name] = value.astype(np.uint8) if is_mask else value
         return {"mask" if is_mask else "array": name}
-    raise _not_encodable(value)
+    raise TypeError(f"{value!r} cannot be written to a file, which holds no code: use parts of s3vm only, or pickle")
 
 
 def decode(
@@ -120,7 +114,3 @@ def _decode_with_tensors(kind: str, content: Any, inner: Callable[[Any], Any], t
 
 def _field_names(part: Any) -> list[str]:
     return [field.name for field in fields(part)] if is_dataclass(part) else list(part._fields)
-
-
-def _not_encodable(value: Any) -> TypeError:
-    return TypeError(f"{value!r} cannot be written to a file, which holds no code: use parts of s3vm only, or pickle")

@@ -19,7 +19,7 @@ from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluste
 from s3vm.estimators.learning import attributes, learn
 from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, codes_of_all, scores_of
-from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.settings import (
@@ -30,7 +30,6 @@ from s3vm.estimators.settings import (
     has_probability,
     training_backend,
 )
-from s3vm.estimators.training_rows import FittedRows, TrainingRows
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss

@@ -15,7 +15,7 @@ from s3vm._utils.settings import above, check
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.labels import as_column, checked_labels, is_labeled
-from s3vm.estimators.training_rows import TrainingRows
+from s3vm.estimators.preparation import TrainingRows
 from s3vm.estimators.validation import checked_rows, is_dask
 from s3vm.solvers import TSG, Solver, solver
 from s3vm.sources import is_source

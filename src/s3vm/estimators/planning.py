@@ -18,10 +18,7 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-__all__ = ["Plan", "Tuning", "class_priors", "make_plan", "one_against_rest", "scores_held_out", "with_supervised"]
-
-_AUTO_WEIGHTS = (1.0, 0.3)
-_FEW_LABELS_WEIGHTS = (0.1,)
+__all__ = ["Plan", "Tuning", "class_priors", "make_plan", "one_against_rest", "scores_held_out"]
 
 
 class Tuning(NamedTuple):
@@ -48,9 +45,14 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, *, n_folds: int, rows_will_come: bool
+    settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, n_folds: int, backend: Backend
 ) -> Plan:
-    """The problem to solve. Where other rows will come, folds and weights depend on none of those there are now."""
+    """The problem to solve, with the supervised solution, from which solvers start, if it is one of the choices.
+
+    Its columns are weights of unlabelled rows, times groups held out, times classes against the rest. Where other rows
+    will come, folds and weights depend on none of those there are now.
+    """
+    rows_will_come = data.arrivals is not None
     weights = _weights(settings.unlabeled_weight, len(data.codes), data.n_unlabeled, rows_will_come)
     if settings.probability or settings.unlabeled_weight == "auto":
         fixed_folds = folds_by_content(data.X, N_FOLDS) if rows_will_come else None
@@ -59,26 +61,29 @@ def make_plan(
         held_out = np.zeros((len(data.codes), 1), dtype=bool)
     priors = class_priors(settings.class_prior, len(data.classes), data.codes, data.weight, held_out)
     labeled_loss, unlabeled_loss = losses_of(settings, solver)
+    targets = one_against_rest(data.codes)
+    n_outputs = targets.shape[1]
+    row_cost = tuning.C * data.weight * data.factor
+    costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
     problem = Problem(
         labelled=data.X,
+        targets=np.tile(targets, len(weights) * held_out.shape[1]),
+        costs=np.tile(costs, len(weights)),
         unlabelled=data.source,
+        unlabelled_cost=np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
+        prior=np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
+        prior_is_known=settings.class_prior is not None,
         kernel=tuning.kernel,
         labelled_loss=labeled_loss,
         unlabelled_loss=unlabeled_loss,
         seed=seed,
-        prior_is_known=settings.class_prior is not None,
-        **_make_columns(weights, held_out, data.codes, tuning.C * data.weight * data.factor, priors),
+        n_models=n_outputs,
     )
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
+    if chooses_weight:
+        check_memory(solver, problem, backend)  # before the first large matrix is made
+        problem = replace(problem, supervised=supervised_start(problem))
     return Plan(problem, weights, held_out, tuning, chooses_weight)
-
-
-def with_supervised(plan: Plan, solver: Solver, backend: Backend) -> Plan:
-    """The plan with the supervised solution, from which solvers start, if it is one of the choices."""
-    if not plan.chooses_weight:
-        return plan
-    check_memory(solver, plan.problem, backend)  # before the first large matrix is made
-    return plan._replace(problem=replace(plan.problem, supervised=supervised_start(plan.problem)))
 
 
 def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_come: bool) -> list[float]:
@@ -86,8 +91,7 @@ def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_
     if n_unlabeled == 0:
         return [0.0]
     if unlabeled_weight == "auto":
-        has_few = rows_will_come or n_labeled < FEW_LABELS
-        return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if has_few else list(_AUTO_WEIGHTS)
+        return [1.0, 0.3, 0.1] if rows_will_come or n_labeled < FEW_LABELS else [1.0, 0.3]
     if unlabeled_weight == "paper":
         if n_unlabeled == ENDLESS:
             raise ValueError(
@@ -118,23 +122,6 @@ def class_priors(class_prior: Any, n_classes: int, codes: Array, weight: Array, 
             "the order of classes_, that sum to 1"
         )
     return np.tile(prior, (held_out.shape[1], 1))
-
-
-def _make_columns(
-    weights: list[float], held_out: Array, codes: Array, row_cost: Array, priors: Array
-) -> dict[str, Any]:
-    """The columns of a problem: weights of unlabelled rows, times groups held out, times classes against the rest."""
-    targets = one_against_rest(codes)
-    n_outputs = targets.shape[1]
-    costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
-    n_groups = len(weights) * held_out.shape[1]
-    return {
-        "targets": np.tile(targets, n_groups),
-        "costs": np.tile(costs, len(weights)),
-        "unlabelled_cost": np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
-        "prior": np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
-        "n_models": n_outputs,
-    }
 
 
 def scores_held_out(scores: Array, held_out: Array) -> Array:

@@ -11,7 +11,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.training_rows import FittedRows
+from s3vm.estimators.preparation import FittedRows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 

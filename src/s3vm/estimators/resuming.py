@@ -10,9 +10,8 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.folds import newest_labels
 from s3vm.estimators.labels import split_labels
-from s3vm.estimators.preparation import SAMPLE
+from s3vm.estimators.preparation import SAMPLE, TrainingRows
 from s3vm.estimators.settings import fixed_settings
-from s3vm.estimators.training_rows import TrainingRows
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,9 @@ def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[
 
     def decorate(init: Any) -> Any:
         parameters = {**signature(parent.__init__).parameters, **signature(init).parameters}  # type: ignore[misc]
-        named = [
-            parameter
-            for name, parameter in parameters.items()
-            if name not in without and parameter.kind is not Parameter.VAR_KEYWORD
-        ]
-        complete = signature(init).replace(parameters=named)
+        for name in ("settings", *without):
+            del parameters[name]
+        complete = signature(init).replace(parameters=list(parameters.values()))
 
         @wraps(init)
         def checked(*args: Any, **settings: Any) -> None:

@@ -16,10 +16,9 @@ from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.folds import stratified_folds
 from s3vm.estimators.learning import learn
 from s3vm.estimators.planning import Tuning, one_against_rest
-from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
 from s3vm.estimators.settings import inherits_settings, numbers_above_0
-from s3vm.estimators.training_rows import TrainingRows
 from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.solvers import Solver, solver
@@ -118,24 +117,18 @@ class S3VMClassifierCV(S3VMClassifier):
         C, kernel, errors = tune(resolved, data.X, targets, data.codes, cost, folds, Cs, factors)
         widths = resolved.width * np.array(factors)
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
+        tuning = Tuning(C, kernel, kernel, report)
         octaves = np.abs(np.log2(widths / kernel.width))
         neighbours = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOUR_OCTAVES)]
         pilot_solver = solver(self.solver).pilot(_PILOT_ITERATIONS)
         if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbours):
-            return Tuning(C, kernel, kernel, report)
-        pilots = self._pilots(C, kernel, neighbours, pilot_solver, data, seed, backend)
+            return tuning
+        pilots = self._pilots(tuning, neighbours, pilot_solver, data, seed, backend)
         report["cv_briers_"] = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
-        return Tuning(C, replace(kernel, gamma=_best_width(kernel.width, pilots)), kernel, report)
+        return tuning._replace(kernel=replace(kernel, gamma=_best_width(kernel.width, pilots)))
 
     def _pilots(
-        self,
-        C: float,
-        kernel: Kernel,
-        neighbours: Array,
-        solver: Solver,
-        data: PreparedRows,
-        seed: int,
-        backend: Backend,
+        self, tuning: Tuning, neighbours: Array, solver: Solver, data: PreparedRows, seed: int, backend: Backend
     ) -> "dict[float, _Pilot]":
         """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
         assert data.source is not None
@@ -144,14 +137,15 @@ class S3VMClassifierCV(S3VMClassifier):
         settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
         # Factors as they are for all rows: equal rows are one row here.
         factors = data.weight * data.factor / data.weight
-        settings["class_weight"] = dict(zip(labels.tolist(), factors.tolist(), strict=True))
+        class_weight = dict(zip(labels.tolist(), factors.tolist(), strict=True))
+        settings |= {"class_weight": class_weight, "probability": False, "random_state": seed}
         progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
-            for width in (kernel.width, *map(float, neighbours)):
-                at_width = replace(kernel, gamma=width)
-                short = S3VMClassifier(solver, kernel=at_width, C=C, probability=False, random_state=seed, **settings)
+            for width in (tuning.kernel.width, *map(float, neighbours)):
+                kernel = replace(tuning.kernel, gamma=width)
+                short = S3VMClassifier(solver, kernel=kernel, C=tuning.C, **settings)
                 try:
                     pilots[width] = _pilot(short, labeled, sample, backend)
                 except (ValueError, MemoryError):
