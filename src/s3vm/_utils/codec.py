@@ -21,8 +21,6 @@ from s3vm._utils.typing import Array
 
 __all__ = ["decode", "encode"]
 
-_TENSOR_KINDS = ("array", "mask", "float", "bytes", "set", "frozenset", "csr")
-
 
 def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | None = None) -> Any:
     """A value as JSON; objects must be of exactly the classes in `parts`, since a subclass would come back as its base.
@@ -84,8 +82,21 @@ def decode(
         return [inner(entry) for entry in content]
     if kind == "dict":
         return {inner(key): inner(entry) for key, entry in content}
-    if tensors is not None and kind in _TENSOR_KINDS:
-        return _decode_with_tensors(kind, content, inner, tensors)
+    if tensors is not None:
+        match kind:
+            case "float":
+                return float(content)
+            case "set" | "frozenset":
+                return (set if kind == "set" else frozenset)(inner(entry) for entry in content)
+            case "bytes":
+                return inner(content).tobytes()
+            case "csr":
+                data, indices, indptr, (n_rows, n_columns) = (inner(part) for part in content)
+                return csr(data, indices, indptr, (n_rows, n_columns))
+            case "mask":
+                return tensors[content].astype(bool)
+            case "array":
+                return tensors[content].copy()
     if isinstance(content, dict):
         content = {field: inner(entry) for field, entry in content.items()}
         if migrate is not None:
@@ -93,23 +104,6 @@ def decode(
     if kind not in parts:
         raise ModelFormatError(f"its part {short(kind)} is unknown to this version of s3vm")
     return parts[kind](**content)
-
-
-def _decode_with_tensors(kind: str, content: Any, inner: Callable[[Any], Any], tensors: Mapping[str, Array]) -> Any:
-    match kind:
-        case "float":
-            return float(content)
-        case "set" | "frozenset":
-            return (set if kind == "set" else frozenset)(inner(entry) for entry in content)
-        case "bytes":
-            return inner(content).tobytes()
-        case "csr":
-            data, indices, indptr, (n_rows, n_columns) = (inner(part) for part in content)
-            return csr(data, indices, indptr, (n_rows, n_columns))
-        case "mask":
-            return tensors[content].astype(bool)
-        case _:
-            return tensors[content].copy()
 
 
 def _field_names(part: Any) -> list[str]:

@@ -85,25 +85,21 @@ def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
 
 
 def as_csr(X: Any) -> Any:
-    """A sparse matrix of any kind as CSR, each entry stored once; a ValueError if its parts are inconsistent."""
-    _check_parts(X)
+    """A sparse matrix of any kind as CSR, each entry stored once.
+
+    A ValueError if its parts are inconsistent, as they may be after writing to them.
+    """
+    if X.format in ("csr", "csc") and X.ndim == 2:  # the caller reports other dimensions
+        _check_csr(X.data, X.indices, X.indptr, X.shape if X.format == "csr" else X.shape[::-1])
+    elif X.format == "coo" and X.ndim == 2:
+        for indices, end in zip((X.row, X.col), X.shape, strict=True):
+            if len(indices) != len(X.data) or (len(indices) and not 0 <= indices.min() <= indices.max() < end):
+                raise ValueError(f"entries of a sparse matrix are outside its shape {X.shape}")
     X = X.tocsr()
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
     return X
-
-
-def _check_parts(X: Any) -> None:
-    """Raises a ValueError if the parts of a sparse matrix are inconsistent, as they may be after writing to them."""
-    if X.ndim != 2:
-        return  # not rows, which the caller reports
-    if X.format in ("csr", "csc"):
-        _check_csr(X.data, X.indices, X.indptr, X.shape if X.format == "csr" else X.shape[::-1])
-    elif X.format == "coo":
-        for indices, end in zip((X.row, X.col), X.shape, strict=True):
-            if len(indices) != len(X.data) or (len(indices) and not 0 <= indices.min() <= indices.max() < end):
-                raise ValueError(f"entries of a sparse matrix are outside its shape {X.shape}")
 
 
 def _check_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> None:

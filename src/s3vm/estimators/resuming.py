@@ -16,7 +16,7 @@ from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["Arrival", "ResumePoint", "all_rows", "arrive", "check_max_labeled", "continued", "resume_point"]
+__all__ = ["ResumePoint", "all_rows", "arrive", "check_max_labeled", "continued", "resume_point"]
 
 
 class ResumePoint(NamedTuple):
@@ -76,13 +76,6 @@ def continued(
     return chosen, chosen.follow(problem, backend, state)
 
 
-class Arrival(NamedTuple):
-    """The labelled rows that are remembered, and the source of the unlabelled ones, which still has the newest."""
-
-    labeled: TrainingRows
-    unlabeled: ReservoirSource
-
-
 def check_max_labeled(max_labeled: int | None, solver: Solver) -> None:
     if solver.keeps_all_rows and max_labeled is not None:
         raise ValueError(
@@ -97,8 +90,8 @@ def arrive(
     remembered: TrainingRows | None,
     previous: ResumePoint | None,
     max_labeled: int | None,
-) -> Arrival:
-    """New rows, split into labelled and unlabelled ones, after those that are `remembered` from earlier calls."""
+) -> tuple[TrainingRows, ReservoirSource]:
+    """The labelled rows that are remembered, and the source of the unlabelled ones, which still has the newest."""
     arrivals = ReservoirSource(SAMPLE, settings.dtype)
     if previous is not None and previous.arrivals is not None:
         arrivals = deepcopy(previous.arrivals)  # an error must leave the old ones as they are
@@ -109,4 +102,4 @@ def arrive(
     at = np.flatnonzero(is_labeled)
     if max_labeled is not None:
         at = at[newest_labels(labels, max_labeled)]
-    return Arrival(rows.at(at), arrivals)
+    return rows.at(at), arrivals
