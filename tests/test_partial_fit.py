@@ -48,7 +48,7 @@ def test_rows_that_come_over_time(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=IDS)
 def test_memory_is_flat(solver, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.partial_fit.SAMPLE", 300)
+    monkeypatch.setattr("s3vm.estimators.resuming.SAMPLE", 300)
     monkeypatch.setattr("s3vm.training.history._MAX_LINES", 32)
     clf, sizes = S3VMClassifier(solver, **FAST), []
     for number in range(30):

@@ -1,5 +1,7 @@
 """What scikit-learn asks of every classifier, with either mark of an unlabelled row."""
 
+import inspect
+
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -29,3 +31,16 @@ def expected_failures(estimator):
 )
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+def test_inherited_settings_are_in_the_signature():
+    own, inherited = (inspect.signature(kind).parameters for kind in (S3VMClassifierCV, S3VMClassifier))
+    assert (
+        set(own)
+        == set(inherited) - {"C", "warm_start"} | {"Cs", "factors", "n_folds"}
+        == set(S3VMClassifierCV().get_params(deep=False))
+    )
+    assert {name for name in set(own) & set(inherited) if own[name] != inherited[name]} == {"gamma"}
+    for name in ("C", "warm_start", "settings"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            S3VMClassifierCV(**{name: 1})

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from s3vm.estimators.classifier import S3VMClassifier
-    from s3vm.estimators.dask import WorkerLostError
     from s3vm.estimators.deprecated import DaskS3VMClassifier
-    from s3vm.estimators.splitters import LabeledKFold
+    from s3vm.estimators.folds import LabeledKFold
     from s3vm.estimators.tuning import S3VMClassifierCV
     from s3vm.inspect.fit_report import write_report
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -15,76 +14,31 @@ if TYPE_CHECKING:
     from s3vm.persistence.compression import compress
     from s3vm.persistence.model_file import ModelFormatError, load, save
     from s3vm.persistence.onnx import to_onnx
-    from s3vm.solvers import (
-        BGS,
-        CCCP,
-        FRS,
-        TSG,
-        Constant,
-        Decaying,
-        Incremental,
-        Light,
-        Newton,
-        PrintedTSG,
-        Theorem,
-    )
+    from s3vm.solvers import BGS, CCCP, FRS, TSG, Incremental, Light, Newton, PrintedTSG
+    from s3vm.solvers.steps import Constant, Decaying, Theorem
     from s3vm.sources.arrays import ArraySource
     from s3vm.sources.batches import BatchSource
+    from s3vm.sources.dask import WorkerLostError
     from s3vm.sources.files import FileSource
     from s3vm.training.checkpoints import CheckpointNotWritten
     from s3vm.training.loop import Interrupted, OutOfRows, OutOfTime
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "BGS",
-    "CCCP",
-    "FRS",
-    "RBF",
-    "TSG",
-    "ArraySource",
-    "BatchSource",
-    "CheckpointNotWritten",
-    "Constant",
-    "DaskS3VMClassifier",
-    "Decaying",
-    "Exponential",
-    "FileSource",
-    "Hat",
-    "Hinge",
-    "Incremental",
-    "Interrupted",
-    "LabeledKFold",
-    "Laplacian",
-    "Light",
-    "Matern",
-    "ModelFormatError",
-    "Newton",
-    "OutOfRows",
-    "OutOfTime",
-    "Polynomial",
-    "PrintedTSG",
-    "Ramp",
-    "S3VMClassifier",
-    "S3VMClassifierCV",
-    "SmoothHinge",
-    "SquaredHat",
-    "SquaredHinge",
-    "Theorem",
-    "WorkerLostError",
-    "compress",
-    "load",
-    "save",
-    "to_onnx",
-    "write_report",
-]
+__all__ = ["DaskS3VMClassifier", "LabeledKFold", "S3VMClassifier", "S3VMClassifierCV"]
+__all__ += ["RBF", "Laplacian", "Matern", "Polynomial"]
+__all__ += ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"]
+__all__ += ["BGS", "CCCP", "FRS", "TSG", "Incremental", "Light", "Newton", "PrintedTSG"]
+__all__ += ["Constant", "Decaying", "Theorem"]
+__all__ += ["ArraySource", "BatchSource", "FileSource", "WorkerLostError"]
+__all__ += ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"]
+__all__ += ["ModelFormatError", "compress", "load", "save", "to_onnx", "write_report"]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
     "estimators.classifier": ["S3VMClassifier"],
-    "estimators.dask": ["WorkerLostError"],
     "estimators.deprecated": ["DaskS3VMClassifier"],
-    "estimators.splitters": ["LabeledKFold"],
+    "estimators.folds": ["LabeledKFold"],
     "estimators.tuning": ["S3VMClassifierCV"],
     "inspect.fit_report": ["write_report"],
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
@@ -96,16 +50,16 @@ _HOMES = {
     "solvers.steps": ["Constant", "Decaying", "Theorem"],
     "sources.arrays": ["ArraySource"],
     "sources.batches": ["BatchSource"],
+    "sources.dask": ["WorkerLostError"],
     "sources.files": ["FileSource"],
     "training.checkpoints": ["CheckpointNotWritten"],
     "training.loop": ["Interrupted", "OutOfRows", "OutOfTime"],
 }
-_MODULES = {"plot": "s3vm.inspect.plot"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
+    if name == "plot":
+        return import_module("s3vm.inspect.plot")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"s3vm.{home}"), name)
@@ -113,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_MODULES, "__version__"]
+    return [*__all__, "plot", "__version__"]

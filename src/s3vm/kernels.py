@@ -35,9 +35,10 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.persistence.onnx import Graph
 
-__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel", "variance_of"]
+__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
 
 Gamma = float | Literal["scale", "median"]
+Drawn = tuple[Array, Array]  # frequencies and offsets
 
 _MEDIAN_PAIRS = 5000
 
@@ -97,14 +98,10 @@ class Kernel(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def draw(
-        self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
-    ) -> tuple[Array, Array]:
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         """Frequency rows of shape ``(rows(n_features), n_dims)`` and offsets of one block, drawn from `random`."""
 
-    def frequencies(
-        self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
-    ) -> tuple[Array, Array]:
+    def frequencies(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         """The result of `draw` as all backends use it: frequencies of waves are rounded to 11 bits.
 
         That is what float16 can hold, so that a GPU needs fewer products. It changes a frequency by at most one part in
@@ -113,9 +110,9 @@ class Kernel(ABC):
         W, b = self.draw(seed, block, n_features, n_dims, random)
         return (W if self.activation == "product" else _short(W)), b
 
-    @abstractmethod
     def _scale(self, n_dims: int, variance: float) -> float:
         """The width for `n_dims` columns of that variance."""
+        return 1.0 / (n_dims * variance)
 
     @abstractmethod
     def _median(self, X: Array, Z: Array) -> float:
@@ -163,9 +160,7 @@ class _Fourier(Kernel):
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         """Frequencies in radians."""
 
-    def draw(
-        self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
-    ) -> tuple[Array, Array]:
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         n_rows = self.rows(n_features)
         turns = self._radians(seed, block, n_rows, n_dims, random) / (2.0 * np.pi)
         if self.features == "pairs":
@@ -175,9 +170,6 @@ class _Fourier(Kernel):
 
 class _Radial(_Fourier):
     """Kernels of the Euclidean distance; `gamma` is ``1 / (2 length^2)`` in all of them."""
-
-    def _scale(self, n_dims: int, variance: float) -> float:
-        return 1.0 / (n_dims * variance)
 
     def _median(self, X: Array, Z: Array) -> float:
         distance2 = np.median(np.sum((X - Z) ** 2, axis=1))
@@ -313,14 +305,9 @@ class Polynomial(Kernel):
         products = graph.add("Mul", graph.add("MatMul", x, centres.T), self.width)
         return graph.add("Pow", graph.add("Add", products, float(self.coef0)), float(self.degree))
 
-    def draw(
-        self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox
-    ) -> tuple[Array, Array]:
+    def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         sign = random.signs(seed, Purpose.FREQUENCY, block, self.rows(n_features), n_dims + 1)
         return sign[:, :n_dims] * np.sqrt(self.width), sign[:, n_dims] * np.sqrt(self.coef0)
-
-    def _scale(self, n_dims: int, variance: float) -> float:
-        return 1.0 / (n_dims * variance)
 
     def _median(self, X: Array, Z: Array) -> float:
         norm2 = np.median(np.sum(X**2, axis=1))

@@ -49,18 +49,9 @@ _HALF = np.uint64(32)
 
 
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Ten rounds of Philox4x32.
+    """Ten rounds of Philox4x32: four words below 2**32, from the four words of the counter and the halves of the key.
 
-    Parameters
-    ----------
-    c0, c1, c2, c3 : uint64 scalars or arrays
-        The four 32-bit words of the counter, in 64 bits so that a product of two fits.
-    k0, k1 : uint64 scalars
-        The low and the high half of the key.
-
-    Returns
-    -------
-    tuple of four uint64 scalars or arrays, each below 2**32
+    All are uint64 scalars or arrays, so that a product of two fits.
     """
     for _ in range(10):
         product_0 = _MULTIPLIER_0 * c0

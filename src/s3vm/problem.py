@@ -36,43 +36,21 @@ class Problem:
     over the labelled rows ``i`` and the distribution of the unlabelled rows ``x``. The paper's ``C`` is
     ``n_l costs[i, k]``, its ``C*`` is ``unlabelled_cost[k]``. What the columns stand for is the caller's affair:
     classes one against the rest, cross-validation folds (rows held out have cost 0), several weights.
-
-    Parameters
-    ----------
-    labelled : Rows of shape (n_l, d)
-    targets : array of shape (n_l, K)
-        -1 or +1.
-    costs : array of shape (n_l, K)
-        What each labelled row costs in each column; 0 leaves it out.
-    unlabelled : Source or None
-    unlabelled_cost : array of shape (K,)
-    prior : array of shape (K,)
-        The expected fraction of positive rows among the unlabelled ones.
-    prior_is_known : bool
-        Whether the user gave it; otherwise it is the fraction among the labelled rows.
-    kernel : Kernel
-        With a numeric width.
-    labelled_loss, unlabelled_loss : the losses ``l`` and ``u``
-    seed : int
-    n_models : int
-        The number of columns that are the model; they come first, and the history describes them.
-    supervised : SupervisedSolution or None, default None
-        If it is already known; see `s3vm.solvers.supervised.supervised_start`.
     """
 
-    labelled: Rows
-    targets: Array
-    costs: Array
+    labelled: Rows  # shape (n_l, d)
+    targets: Array  # -1 or +1, shape (n_l, K)
+    costs: Array  # of each labelled row in each column, shape (n_l, K); 0 leaves it out
     unlabelled: Source | None
-    unlabelled_cost: Array
-    prior: Array
-    prior_is_known: bool
-    kernel: Kernel
+    unlabelled_cost: Array  # shape (K,)
+    prior: Array  # the expected fraction of positive rows among the unlabelled ones, shape (K,)
+    prior_is_known: bool  # whether the user gave it; otherwise it is the fraction among the labelled rows
+    kernel: Kernel  # with a numeric width
     labelled_loss: LabelledLoss
     unlabelled_loss: UnlabelledLoss
     seed: int
-    n_models: int
-    supervised: SupervisedSolution | None = None
+    n_models: int  # the columns that are the model; they come first, and the history describes them
+    supervised: SupervisedSolution | None = None  # if it is already known; see `s3vm.solvers.supervised`
 
     @property
     def n_labelled(self) -> int:

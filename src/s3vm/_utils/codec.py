@@ -16,12 +16,10 @@ from scipy import sparse
 
 from s3vm._utils.arrays import host
 from s3vm._utils.container import ModelFormatError, short
-from s3vm._utils.csr import csr
+from s3vm._utils.input_checks import csr
 from s3vm._utils.typing import Array
 
 __all__ = ["decode", "encode"]
-
-_TENSOR_KINDS = ("array", "mask", "float", "bytes", "set", "frozenset", "csr")
 
 
 def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | None = None) -> Any:
@@ -45,29 +43,23 @@ def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | No
         return {"list": [inner(entry) for entry in value]}
     if isinstance(value, Mapping):
         return {"dict": [[inner(key), inner(entry)] for key, entry in value.items()]}
-    if tensors is not None:
-        return _encode_with_tensors(value, parts, tensors)
-    if hasattr(value, "__array__"):
-        return np.asarray(value).tolist()
-    raise _not_encodable(value)
-
-
-def _encode_with_tensors(value: Any, parts: Mapping[str, type], tensors: dict[str, Array]) -> Any:
-    inner = partial(encode, parts=parts, tensors=tensors)
-    if isinstance(value, float):
+    if tensors is None:
+        if hasattr(value, "__array__"):
+            return np.asarray(value).tolist()
+    elif isinstance(value, float):
         return {"float": repr(value)}
-    if type(value) in (set, frozenset):
+    elif type(value) in (set, frozenset):
         return {type(value).__name__: [inner(entry) for entry in value]}
-    if isinstance(value, bytes):
+    elif isinstance(value, bytes):
         return {"bytes": inner(np.frombuffer(value, np.uint8))}
-    if sparse.issparse(value):
+    elif sparse.issparse(value):
         return {"csr": [inner(part) for part in (value.data, value.indices, value.indptr, value.shape)]}
-    if isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray):
         name = f"{len(tensors)}"
         is_mask = value.dtype == bool
         tensors[name] = value.astype(np.uint8) if is_mask else value
         return {"mask" if is_mask else "array": name}
-    raise _not_encodable(value)
+    raise TypeError(f"{value!r} cannot be written to a file, which holds no code: use parts of s3vm only, or pickle")
 
 
 def decode(
@@ -90,8 +82,21 @@ def decode(
         return [inner(entry) for entry in content]
     if kind == "dict":
         return {inner(key): inner(entry) for key, entry in content}
-    if tensors is not None and kind in _TENSOR_KINDS:
-        return _decode_with_tensors(kind, content, inner, tensors)
+    if tensors is not None:
+        match kind:
+            case "float":
+                return float(content)
+            case "set" | "frozenset":
+                return (set if kind == "set" else frozenset)(inner(entry) for entry in content)
+            case "bytes":
+                return inner(content).tobytes()
+            case "csr":
+                data, indices, indptr, (n_rows, n_columns) = (inner(part) for part in content)
+                return csr(data, indices, indptr, (n_rows, n_columns))
+            case "mask":
+                return tensors[content].astype(bool)
+            case "array":
+                return tensors[content].copy()
     if isinstance(content, dict):
         content = {field: inner(entry) for field, entry in content.items()}
         if migrate is not None:
@@ -101,26 +106,5 @@ def decode(
     return parts[kind](**content)
 
 
-def _decode_with_tensors(kind: str, content: Any, inner: Callable[[Any], Any], tensors: Mapping[str, Array]) -> Any:
-    match kind:
-        case "float":
-            return float(content)
-        case "set" | "frozenset":
-            return (set if kind == "set" else frozenset)(inner(entry) for entry in content)
-        case "bytes":
-            return inner(content).tobytes()
-        case "csr":
-            data, indices, indptr, (n_rows, n_columns) = (inner(part) for part in content)
-            return csr(data, indices, indptr, (n_rows, n_columns))
-        case "mask":
-            return tensors[content].astype(bool)
-        case _:
-            return tensors[content].copy()
-
-
 def _field_names(part: Any) -> list[str]:
     return [field.name for field in fields(part)] if is_dataclass(part) else list(part._fields)
-
-
-def _not_encodable(value: Any) -> TypeError:
-    return TypeError(f"{value!r} cannot be written to a file, which holds no code: use parts of s3vm only, or pickle")

@@ -1,17 +1,23 @@
-"""Checks of rows that users give, for what NumPy and scikit-learn let pass."""
+"""Checks of rows that users and files give, for what NumPy, SciPy and scikit-learn let pass."""
 
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from s3vm._utils.warn import warn
 
-__all__ = ["LARGEST", "check_numbers", "check_size", "is_masked", "precision", "warn_of_lost_digits"]
+__all__ = ["LARGEST", "RowsError", "as_csr", "check_numbers", "check_size", "csr", "is_masked", "precision"]
+__all__ += ["warn_of_lost_digits"]
 
 LARGEST = {"float32": 1e30, "float64": 1e150}
 """How large an entry of X may be: sums of squares must not overflow."""
 
 _CLOSE = 2.0**-16  # of the size of a column: a wider range has at least 256 different values in float32
+
+
+class RowsError(ValueError):
+    """The rows themselves are at fault: a damaged file, or a stream that has ended."""
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
@@ -70,3 +76,46 @@ def warn_of_lost_digits(X: Any, dtype: Any) -> None:
             f"columns {lost[:5]} of X differ in digits that {np.dtype(dtype).name} does not hold: subtract a constant "
             'from them, as StandardScaler does, or give dtype="float64"'
         )
+
+
+def csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
+    """The matrix of these parts; a ValueError if they are inconsistent."""
+    _check_csr(data, indices, indptr, shape)
+    return sparse.csr_array((data, indices, indptr), shape=shape)
+
+
+def as_csr(X: Any) -> Any:
+    """A sparse matrix of any kind as CSR, each entry stored once.
+
+    A ValueError if its parts are inconsistent, as they may be after writing to them.
+    """
+    if X.format in ("csr", "csc") and X.ndim == 2:  # the caller reports other dimensions
+        _check_csr(X.data, X.indices, X.indptr, X.shape if X.format == "csr" else X.shape[::-1])
+    elif X.format == "coo" and X.ndim == 2:
+        for indices, end in zip((X.row, X.col), X.shape, strict=True):
+            if len(indices) != len(X.data) or (len(indices) and not 0 <= indices.min() <= indices.max() < end):
+                raise ValueError(f"entries of a sparse matrix are outside its shape {X.shape}")
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def _check_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> None:
+    """Compiled loops do not check indices, so each must be valid.
+
+    Indices are compared, not subtracted as in SciPy's own check: a difference of 32-bit integers may overflow and have
+    the wrong sign.
+    """
+    n_rows, n_columns = shape
+    flat = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (data, indices, indptr))
+    if not flat or any(part.dtype.kind not in "iu" for part in (indices, indptr)):
+        raise ValueError("the indices of a sparse matrix must be one-dimensional arrays of integers")
+    if min(shape) < 0 or len(indptr) != n_rows + 1 or len(data) != len(indices):
+        raise ValueError(f"the parts of a sparse matrix do not fit its shape {shape}")
+    ascending = bool(np.all(indptr[1:] >= indptr[:-1]))
+    if not ascending or indptr[0] != 0 or indptr[-1] > len(data):
+        raise ValueError("the row pointers of a sparse matrix must ascend from 0 to at most its number of entries")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
+        raise ValueError(f"entries of a sparse matrix are outside its {n_columns:,} columns")

@@ -21,14 +21,7 @@ class _Bar(tqdm):
 class ProgressBar:
     """A progress bar on standard error, to be called like a `Progress` and closed at the end.
 
-    Parameters
-    ----------
-    verbose : int or Progress
-        0 shows nothing, and a function is called instead.
-    unit : str, default "iterations"
-        What is counted.
-    first : int, default 0
-        How many were done before.
+    With ``verbose=0`` it shows nothing; a function is called instead. `first` is how many units were done before.
     """
 
     def __init__(self, verbose: int | Progress, unit: str = "iterations", first: int = 0) -> None:
@@ -41,11 +34,8 @@ class ProgressBar:
         if callable(self._verbose):
             self._verbose(done, total, record)  # type: ignore[arg-type]
         elif self._verbose > 0:
-            losses = [
-                f"{name.replace('_', ' ')} {value:.4g}"
-                for name, value in record.items()
-                if name == "objective" or "loss" in name
-            ]
+            shown = {name: value for name, value in record.items() if name == "objective" or "loss" in name}
+            losses = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in shown.items()]
             seconds = time.monotonic() - self._start
             self._summary = "  ".join([f"done after {done} {self._unit} in {seconds:.1f} s", *losses])
             self._show(done, total, "  ".join(losses))
@@ -53,16 +43,10 @@ class ProgressBar:
     def _show(self, done: int, total: int | None, losses: str) -> None:
         if self._bar is None:
             shape = "[{bar:30}] {n_fmt}/{total_fmt}  {desc}  {remaining} left"
-            self._bar = _Bar(
-                desc=losses,
-                total=total,
-                initial=self._first,
-                file=sys.stderr,
-                mininterval=0.2,
-                leave=False,
-                ascii=" #",
-                bar_format=f"{{n_fmt}} {self._unit}  {{desc}}" if total is None else shape,
-            )
+            if total is None:
+                shape = f"{{n_fmt}} {self._unit}  {{desc}}"
+            style = {"file": sys.stderr, "mininterval": 0.2, "leave": False, "ascii": " #", "bar_format": shape}
+            self._bar = _Bar(desc=losses, total=total, initial=self._first, **style)
         self._bar.set_description_str(losses, refresh=False)
         self._bar.update(done - self._bar.n)
 

@@ -5,19 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "Setting",
-    "above",
-    "at_least",
-    "between",
-    "check",
-    "check_settings",
-    "integer",
-    "is_integer",
-    "number",
-    "real",
-    "switch",
-]
+__all__ = ["Setting", "above", "at_least", "between", "integer", "real", "switch"]
+__all__ += ["check", "check_settings", "is_integer", "number"]
 
 
 class Setting(NamedTuple):
@@ -94,12 +83,3 @@ def check_settings(owner: Any, **allowed: Any) -> None:
     for name, kinds in allowed.items():
         several = isinstance(kinds, tuple) and not isinstance(kinds, Setting)
         check(f"{type(owner).__name__}: {name}", getattr(owner, name), *(kinds if several else (kinds,)))
-
-
-# The old names, until every room uses the above.
-is_whole = is_integer
-
-
-def positive(name: str, value: Any, zero: bool = False) -> float:
-    check(name, value, at_least(0) if zero else above(0))
-    return number(value)

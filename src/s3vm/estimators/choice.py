@@ -9,9 +9,8 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
-from s3vm.estimators.calibration import Temperature, calibrator
-from s3vm.estimators.columns import class_priors, scores_held_out
-from s3vm.estimators.planning import Plan
+from s3vm.estimators.planning import Plan, class_priors, scores_held_out
+from s3vm.estimators.prediction import Temperature, calibrator
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import Safety, choose
 from s3vm.kernels import Kernel
@@ -63,14 +62,8 @@ def choose_model(trained: Model, plan: Plan, codes: Array, backend: Backend) -> 
 def _supervised(problem: Problem, kernel: Kernel, n_columns: int) -> SupervisedSolution:
     """The supervised solution of the first columns, which is solved again only for another kernel."""
     if kernel != problem.kernel:
-        columns = slice(0, n_columns)
-        problem = replace(
-            problem,
-            kernel=kernel,
-            targets=problem.targets[:, columns],
-            costs=problem.costs[:, columns],
-            supervised=None,
-        )
+        targets, costs = problem.targets[:, :n_columns], problem.costs[:, :n_columns]
+        problem = replace(problem, kernel=kernel, targets=targets, costs=costs, supervised=None)
     gram, dual, intercept = supervised_start(problem)
     return SupervisedSolution(gram, np.ascontiguousarray(dual[:, :n_columns]), intercept[:n_columns])
 

@@ -14,19 +14,22 @@ from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.calibration import Temperature
-from s3vm.estimators.capabilities import can_continue, can_forget, has_probability
 from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
-from s3vm.estimators.partial_fit import arrive, check_max_labeled
 from s3vm.estimators.planning import Tuning
-from s3vm.estimators.prediction import codes_of_all, scores_of
-from s3vm.estimators.preparation import PreparedRows
-from s3vm.estimators.resuming import ResumePoint, all_rows, checked
+from s3vm.estimators.prediction import Temperature, codes_of_all, scores_of
+from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
+from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.safety import Safety
-from s3vm.estimators.settings import check_checkpointing, check_estimator, training_backend
-from s3vm.estimators.training_rows import FittedRows, TrainingRows
+from s3vm.estimators.settings import (
+    can_continue,
+    can_forget,
+    check_checkpointing,
+    check_estimator,
+    has_probability,
+    training_backend,
+)
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
@@ -237,12 +240,12 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             return self._fit_remote(X, y, X_unlabeled, rules)
         if checkpoint is not None:
             check_checkpointing(self)
-        previous = self._previous() if self.warm_start else None
+        previous = resume_point(self) if self.warm_start else None
         backend = training_backend(self)
         rows, source = given_rows(self, X, y, sample_weight, X_unlabeled, reset=previous is None, backend=backend)
         return self._learn(rows, backend, previous=previous, source=source, rules=rules)
 
-    @available_if(lambda self: can_continue(self))
+    @available_if(can_continue)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
     ) -> "S3VMClassifier":
@@ -267,14 +270,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_settings()
         check_max_labeled(max_labeled, solver(self.solver))
-        previous, is_first, backend = self._previous(), not hasattr(self, "model_"), training_backend(self)
+        previous, is_first, backend = resume_point(self), not hasattr(self, "model_"), training_backend(self)
         rows = training_rows(self, X, y, sample_weight, reset=is_first, backend=backend)
         if solver(self.solver).keeps_all_rows:
-            rows = rows if is_first else self._all_rows().and_then(rows)
+            rows = rows if is_first else all_rows(self).and_then(rows)
             return self._learn(rows, backend, previous=previous, expected_classes=classes)
         remembered = self._labeled_rows if previous is None or previous.arrivals is None else previous.rows
         if not is_first and remembered is None:
-            remembered, previous = self._all_rows(), None  # after a fit, whose rows are visited again
+            remembered, previous = all_rows(self), None  # after a fit, whose rows are visited again
         labeled, arrivals = arrive(self, rows, remembered, previous, max_labeled)
         if arrivals.n_rows:
             return self._learn(labeled, backend, previous=previous, expected_classes=classes, source=arrivals)
@@ -282,11 +285,11 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self._fitted_rows, self._labeled_rows = None, labeled
         return self
 
-    @available_if(lambda self: can_forget(self))
+    @available_if(can_forget)
     def forget(self, rows: Any) -> "S3VMClassifier":
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
         check_is_fitted(self, "model_")
-        return self._learn(self._all_rows().without(rows), training_backend(self), previous=self._previous())
+        return self._learn(all_rows(self).without(rows), training_backend(self), previous=resume_point(self))
 
     def decision_function(self, X: Any) -> Any:
         """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else one column per class.
@@ -305,7 +308,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         codes = predicted_codes(self._scores(X))
         return self.classes_[codes]
 
-    @available_if(lambda self: has_probability(self))
+    @available_if(has_probability)
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class for each row.
 
@@ -327,7 +330,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if self._transduction is None:
-            self._all_rows(AttributeError)
+            all_rows(self, AttributeError)
             assert self._fitted_rows is not None
             backend = backends.backend(self.backend, self.dtype, self.n_jobs)
             codes = codes_of_all(self._fitted_rows, self.model_, self.dtype, backend)
@@ -377,12 +380,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:
         """The cost and the kernel, given the kernel with a width that fits the rows."""
         return Tuning(float(self.C), resolved, resolved)
-
-    def _previous(self) -> ResumePoint | None:
-        return checked(self._resume_point, self)
-
-    def _all_rows(self, missing: type[Exception] = ValueError) -> TrainingRows:
-        return all_rows(self._fitted_rows, self._resume_point, missing)
 
     @with_advice("predict fewer rows at a time")
     def _scores(self, X: Any) -> Array:

@@ -9,28 +9,19 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from s3vm._utils.arrays import as_rows, stack
+from s3vm._utils.arrays import as_rows, stack, variance_of
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import above, check
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.labels import as_column, checked_labels, is_labeled
-from s3vm.estimators.training_rows import TrainingRows
+from s3vm.estimators.preparation import TrainingRows
 from s3vm.estimators.validation import checked_rows, is_dask
-from s3vm.kernels import variance_of
 from s3vm.solvers import TSG, Solver, solver
 from s3vm.sources import is_source
-from s3vm.sources.dask import ClusterSource, Engine, Part, WorkerLostError, direct, finished
+from s3vm.sources.dask import ClusterSource, Engine, Part, direct, finished
 
-__all__ = [
-    "LARGE_BATCHES",
-    "Cluster",
-    "WorkerLostError",
-    "check_remote_fit",
-    "cluster_rows",
-    "cluster_solver",
-    "lazily",
-]
+__all__ = ["LARGE_BATCHES", "Cluster", "check_remote_fit", "cluster_rows", "cluster_solver", "lazily"]
 
 LARGE_BATCHES = TSG(batch_size=4096)
 """What ``solver="tsg"`` stands for on a cluster: workers need work between two messages."""

@@ -5,6 +5,7 @@ from typing import Any
 from s3vm._utils.warn import warn
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.dask import LARGE_BATCHES, Cluster
+from s3vm.estimators.settings import inherits_settings
 from s3vm.solvers import Solver
 from s3vm.training.loop import StoppingRules
 
@@ -14,6 +15,7 @@ __all__ = ["DaskS3VMClassifier"]
 class DaskS3VMClassifier(S3VMClassifier):
     """Deprecated: `S3VMClassifier` takes dask collections. This one takes a client and a patience, too."""
 
+    @inherits_settings(S3VMClassifier)
     def __init__(
         self, solver: str | Solver = LARGE_BATCHES, *, client: Any = None, patience: float = 30.0, **settings: Any
     ) -> None:
@@ -24,10 +26,6 @@ class DaskS3VMClassifier(S3VMClassifier):
         )
         super().__init__(solver, **settings)
         self.client, self.patience = client, patience
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        return sorted([*S3VMClassifier._get_param_names(), "client", "patience"])
 
     def fit(self, X: Any, y: Any, *, X_unlabeled: Any = None, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
         self._check_settings()

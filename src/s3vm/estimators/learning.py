@@ -8,14 +8,12 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.choice import Choice, calibrate, choose_model
 from s3vm.estimators.folds import N_FOLDS
-from s3vm.estimators.planning import Plan, Tuning, make_plan, with_supervised
-from s3vm.estimators.preparation import PreparedRows, prepare, resolve_kernel
+from s3vm.estimators.planning import Plan, Tuning, make_plan
+from s3vm.estimators.preparation import PreparedRows, TrainingRows, prepare, resolve_kernel
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.settings import fixed_settings, seed_of
-from s3vm.estimators.training_rows import TrainingRows
 from s3vm.solvers import Solver, State, solver
 from s3vm.sources import Source
-from s3vm.sources.reservoir import ReservoirSource
 from s3vm.training import checkpoints
 from s3vm.training.history import join_histories, thin_history
 from s3vm.training.loop import StoppingRules, train
@@ -61,13 +59,11 @@ def learn(
         previous.check_classes(data.classes)
     seed = _seed(estimator, rules) if previous is None else previous.state.seed
     tuning = _tuning(estimator, data, seed, previous, backend)
-    arrivals = source if isinstance(source, ReservoirSource) else None
-    if arrivals is not None:
+    if data.arrivals is not None:
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
-    plan = make_plan(estimator, chosen, data, tuning, seed, n_folds=n_folds, rows_will_come=arrivals is not None)
-    plan = with_supervised(plan, chosen, backend)
-    chosen, start = continued(chosen, plan.problem, backend, previous, arrivals)
+    plan = make_plan(estimator, chosen, data, tuning, seed, n_folds, backend)
+    chosen, start = continued(chosen, plan.problem, backend, previous, data.arrivals)
     named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
     state, history = train(chosen, plan.problem, backend, start, estimator.verbose, rules, named)
     trained = state.model()
@@ -126,7 +122,7 @@ def attributes(
 
 def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:
     data, plan, keeps_all = learned.data, learned.plan, learned.solver.keeps_all_rows
-    arrivals = data.source if isinstance(data.source, ReservoirSource) else None
+    arrivals = data.arrivals
     if arrivals is None and not estimator.warm_start and not keeps_all:
         return None
     if arrivals is not None:

@@ -7,7 +7,6 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.columns import class_priors, make_columns
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS
@@ -19,27 +18,16 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-__all__ = ["Plan", "Tuning", "make_plan", "with_supervised"]
-
-_AUTO_WEIGHTS = (1.0, 0.3)
-_FEW_LABELS_WEIGHTS = (0.1,)
+__all__ = ["Plan", "Tuning", "class_priors", "make_plan", "one_against_rest", "scores_held_out"]
 
 
 class Tuning(NamedTuple):
-    """The cost and the kernel of a fit.
+    """The cost and the kernel of a fit."""
 
-    Attributes
-    ----------
-    C : cost of a labelled row of weight 1
-    kernel : with a numeric width
-    supervised_kernel : that of the SVM of the labelled rows, with which unlabelled rows have to compete
-    report : attributes of the estimator that say how they were chosen
-    """
-
-    C: float
-    kernel: Kernel
-    supervised_kernel: Kernel
-    report: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    C: float  # of a labelled row of weight 1
+    kernel: Kernel  # with a numeric width
+    supervised_kernel: Kernel  # of the SVM of the labelled rows, with which unlabelled rows have to compete
+    report: dict[str, Any] = {}  # noqa: RUF012 - never changed; attributes of the estimator that say how they were chosen
 
 
 class Plan(NamedTuple):
@@ -49,8 +37,7 @@ class Plan(NamedTuple):
     weights: list[float]
     held_out: Array
     tuning: Tuning
-    chooses_weight: bool
-    """Whether the supervised solution and several weights are compared."""
+    chooses_weight: bool  # whether the supervised solution and several weights are compared
 
     @property
     def n_folds(self) -> int:
@@ -58,9 +45,14 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, *, n_folds: int, rows_will_come: bool
+    settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, n_folds: int, backend: Backend
 ) -> Plan:
-    """The problem to solve. Where other rows will come, folds and weights depend on none of those there are now."""
+    """The problem to solve, with the supervised solution, from which solvers start, if it is one of the choices.
+
+    Its columns are weights of unlabelled rows, times groups held out, times classes against the rest. Where other rows
+    will come, folds and weights depend on none of those there are now.
+    """
+    rows_will_come = data.arrivals is not None
     weights = _weights(settings.unlabeled_weight, len(data.codes), data.n_unlabeled, rows_will_come)
     if settings.probability or settings.unlabeled_weight == "auto":
         fixed_folds = folds_by_content(data.X, N_FOLDS) if rows_will_come else None
@@ -69,26 +61,29 @@ def make_plan(
         held_out = np.zeros((len(data.codes), 1), dtype=bool)
     priors = class_priors(settings.class_prior, len(data.classes), data.codes, data.weight, held_out)
     labeled_loss, unlabeled_loss = losses_of(settings, solver)
+    targets = one_against_rest(data.codes)
+    n_outputs = targets.shape[1]
+    row_cost = tuning.C * data.weight * data.factor
+    costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
     problem = Problem(
         labelled=data.X,
+        targets=np.tile(targets, len(weights) * held_out.shape[1]),
+        costs=np.tile(costs, len(weights)),
         unlabelled=data.source,
+        unlabelled_cost=np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
+        prior=np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
+        prior_is_known=settings.class_prior is not None,
         kernel=tuning.kernel,
         labelled_loss=labeled_loss,
         unlabelled_loss=unlabeled_loss,
         seed=seed,
-        prior_is_known=settings.class_prior is not None,
-        **make_columns(weights, held_out, data.codes, tuning.C * data.weight * data.factor, priors),
+        n_models=n_outputs,
     )
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
+    if chooses_weight:
+        check_memory(solver, problem, backend)  # before the first large matrix is made
+        problem = replace(problem, supervised=supervised_start(problem))
     return Plan(problem, weights, held_out, tuning, chooses_weight)
-
-
-def with_supervised(plan: Plan, solver: Solver, backend: Backend) -> Plan:
-    """The plan with the supervised solution, from which solvers start, if it is one of the choices."""
-    if not plan.chooses_weight:
-        return plan
-    check_memory(solver, plan.problem, backend)  # before the first large matrix is made
-    return plan._replace(problem=replace(plan.problem, supervised=supervised_start(plan.problem)))
 
 
 def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_come: bool) -> list[float]:
@@ -96,8 +91,7 @@ def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_
     if n_unlabeled == 0:
         return [0.0]
     if unlabeled_weight == "auto":
-        has_few = rows_will_come or n_labeled < FEW_LABELS
-        return [*_AUTO_WEIGHTS, *_FEW_LABELS_WEIGHTS] if has_few else list(_AUTO_WEIGHTS)
+        return [1.0, 0.3, 0.1] if rows_will_come or n_labeled < FEW_LABELS else [1.0, 0.3]
     if unlabeled_weight == "paper":
         if n_unlabeled == ENDLESS:
             raise ValueError(
@@ -105,3 +99,34 @@ def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_
             )
         return [n_labeled / n_unlabeled]
     return [float(unlabeled_weight)]
+
+
+def one_against_rest(codes: Array) -> Array:
+    """Classes against the rest: a column for the second of two classes, else one column per class."""
+    positive = np.arange(1, 2) if codes.max() == 1 else np.arange(codes.max() + 1)
+    return np.where(codes[:, None] == positive, 1.0, -1.0)
+
+
+def class_priors(class_prior: Any, n_classes: int, codes: Array, weight: Array, held_out: Array) -> Array:
+    """The class shares expected among the unlabelled rows, for each group held out: shape (groups, n_classes)."""
+    if class_prior is None:
+        counts = (weight[:, None] * ~held_out).T @ (codes[:, None] == np.arange(n_classes))
+        return counts / counts.sum(axis=1, keepdims=True)
+    try:
+        prior = np.asarray(class_prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        prior = np.empty(0)
+    if prior.shape != (n_classes,) or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
+        raise ValueError(
+            f"class_prior={class_prior!r} is not valid: give one positive number per class ({n_classes} classes), in "
+            "the order of classes_, that sum to 1"
+        )
+    return np.tile(prior, (held_out.shape[1], 1))
+
+
+def scores_held_out(scores: Array, held_out: Array) -> Array:
+    """The score of each row by the model that was trained without it; NaN where no model was."""
+    result = np.full((scores.shape[0], scores.shape[2]), np.nan)
+    rows, groups = np.nonzero(held_out)
+    result[rows] = scores[rows, groups]
+    return result

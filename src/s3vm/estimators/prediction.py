@@ -1,19 +1,24 @@
-"""Predictions of rows, a chunk at a time."""
+"""Predictions: scores, a chunk of rows at a time, and from scores to probabilities."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
 
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.training_rows import FittedRows
+from s3vm.estimators.preparation import FittedRows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
-__all__ = ["codes_of_all", "scores_of"]
+__all__ = ["Temperature", "calibrator", "codes_of_all", "scores_of"]
 
 _CHUNK = 1 << 16
+_MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 
 
 def scores_of(model: Model, X: Any, positions: Array | None, dtype: str, backend: Backend) -> Array:
@@ -36,3 +41,45 @@ def codes_of_all(fitted: FittedRows, model: Model, dtype: str, backend: Backend)
     others = np.setdiff1d(np.arange(X.shape[0]), fitted.labeled_at, assume_unique=True)
     codes[others] = predicted_codes(scores_of(model, X, others, dtype, backend))
     return codes
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Probabilities ``softmax(beta f)``; scores of one column count as ``(-f, f)``."""
+
+    beta: float
+
+    def predict_proba(self, scores: Array) -> Array:
+        margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
+        return softmax(self.beta * np.clip(margins, -_MAX_SCORE, _MAX_SCORE), axis=1)
+
+
+def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:
+    """scikit-learn's temperature scaling, fitted to held-out scores ``(n, K)`` of rows with known classes.
+
+    A handful of labels does not allow for more than one parameter, and the most probable class remains the one with
+    the highest score. Each row also counts a little for the other classes, in total as much as one row (Platt's
+    smoothing), so that scores which happen to separate the classes do not give probabilities of 0 and 1.
+    """
+    n_classes = int(codes.max()) + 1
+    doubt = 1.0 / (sample_weight.sum() + 2.0)
+    labels = np.tile(np.arange(n_classes), len(codes))
+    truth = np.where(labels == np.repeat(codes, n_classes), 1.0 - doubt, doubt / (n_classes - 1))
+    all_rows = np.arange(len(labels))
+    temperature = CalibratedClassifierCV(_Scores(), method="temperature", cv=[(all_rows, all_rows)], ensemble=False)
+    weight = truth * np.repeat(sample_weight, n_classes)
+    temperature.fit(np.repeat(scores, n_classes, axis=0), labels, sample_weight=weight)
+    return Temperature(float(temperature.calibrated_classifiers_[0].calibrators[0].beta_))
+
+
+class _Scores(ClassifierMixin, BaseEstimator):
+    """A classifier whose features are its scores, for scikit-learn to calibrate."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Scores":
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        return X[:, 0] if X.shape[1] == 1 else X
+
+    predict = decision_function  # scikit-learn checks that it exists, but does not call it

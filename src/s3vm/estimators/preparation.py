@@ -1,56 +1,106 @@
-"""The first step of a fit: which rows are labelled, with which classes, and which kernel width fits them."""
+"""The rows of a fit, and its first step: which are labelled, with which classes, and which kernel width fits them."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils import compute_sample_weight
 
 from s3vm import philox
-from s3vm._utils.arrays import host, is_tensor
+from s3vm._utils.arrays import host, is_tensor, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
-from s3vm.estimators.columns import class_factors
 from s3vm.estimators.folds import distinct_rows
 from s3vm.estimators.labels import split_labels
-from s3vm.estimators.training_rows import FittedRows, TrainingRows
 from s3vm.kernels import Kernel, kernel
 from s3vm.philox import Purpose
 from s3vm.sources import ArraySource, Source
 from s3vm.sources.dask import ClusterSource
+from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["SAMPLE", "PreparedRows", "prepare", "resolve_kernel"]
+__all__ = ["SAMPLE", "FittedRows", "PreparedRows", "TrainingRows", "prepare", "resolve_kernel"]
 
+_COMPARED = 100  # rows by which a later change of the training rows is noticed
 SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
 
 
+class TrainingRows(NamedTuple):
+    """Rows, their labels or marks, and their weights."""
+
+    X: Any
+    y: Array
+    weight: Array
+
+    def and_then(self, later: "TrainingRows") -> "TrainingRows":
+        """These rows, then those that came later."""
+        X = later.X
+        if sparse.issparse(X) != sparse.issparse(self.X):
+            X = X.toarray() if sparse.issparse(X) else sparse.csr_array(X)
+        # As objects: NumPy would make text of numbers, or numbers of the kind that holds a mark.
+        y = np.concatenate([self.y.astype(object), later.y.astype(object)])
+        return TrainingRows(stack([self.X, X]), y, np.concatenate([self.weight, later.weight]))
+
+    def at(self, positions: Array) -> "TrainingRows":
+        """The rows at those positions."""
+        return TrainingRows(self.X[positions], self.y[positions], self.weight[positions])
+
+    def without(self, rows: Any) -> "TrainingRows":
+        """All rows but those of the given numbers."""
+        rows = np.asarray(rows)
+        if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
+            raise ValueError(f"rows to forget are numbers from 0 to {len(self.y) - 1}, in the order in which rows came")
+        return self.at(np.delete(np.arange(len(self.y)), rows))
+
+
+class FittedRows(NamedTuple):
+    """The rows of a fit that stay with the caller, and what shows whether they have been changed since."""
+
+    rows: TrainingRows
+    labeled_at: Array  # the numbers of the labelled rows that were learnt from
+    codes: Array  # their classes
+    copied: Any
+
+    @classmethod
+    def of(cls, rows: TrainingRows, labeled_at: Array, codes: Array) -> "FittedRows":
+        return cls(rows, labeled_at, codes, _spread(rows.X))
+
+    def unchanged(self) -> TrainingRows:
+        """The rows; a ValueError if they are not what they were."""
+        if (_spread(self.rows.X) != self.copied).sum() > 0:
+            raise ValueError(
+                "the rows given to fit have been changed since: call fit again with all rows, or use predict"
+            )
+        return self.rows
+
+
+def _spread(X: Any) -> Any:
+    """A copy of some rows from all over X."""
+    return host(X[np.linspace(0, X.shape[0] - 1, min(X.shape[0], _COMPARED)).astype(int)]).copy()
+
+
 class PreparedRows(NamedTuple):
-    """The rows of a fit as training needs them.
+    """The rows of a fit as training needs them."""
 
-    Attributes
-    ----------
-    given : the rows with labels and marks, as they came
-    is_labeled : which of them have a label
-    labeled_at, labels : numbers and codes of the labelled rows with a weight above 0
-    classes : the labels in order
-    X, codes, weight, factor : the distinct labelled rows, their classes and weights, and the factors of these on C
-    source : the unlabelled rows; None if there are none
-    is_streamed : whether they were given as a source
-    """
-
-    given: TrainingRows
-    is_labeled: Array
-    labeled_at: Array
-    labels: Array
-    classes: Array
-    X: Rows
+    given: TrainingRows  # with labels and marks, as they came
+    is_labeled: Array  # which of them have a label
+    labeled_at: Array  # the numbers of the labelled rows with a weight above 0
+    labels: Array  # their codes
+    classes: Array  # the labels in order
+    X: Rows  # the distinct labelled rows
     codes: Array
     weight: Array
-    factor: Array
-    source: Source | None
-    is_streamed: bool
+    factor: Array  # on C
+    source: Source | None  # the unlabelled rows
+    is_streamed: bool  # whether they were given as a source
 
     @property
     def n_unlabeled(self) -> int:
         return self.source.n_rows if self.source is not None else 0
+
+    @property
+    def arrivals(self) -> ReservoirSource | None:
+        """The unlabelled rows of `partial_fit`."""
+        return self.source if isinstance(self.source, ReservoirSource) else None
 
     @property
     def fitted_rows(self) -> FittedRows | None:
@@ -76,12 +126,27 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
     if source is None:
         mark = "a missing value" if settings.unlabeled is None else repr(settings.unlabeled)
         warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
-    factors = class_factors(settings.class_weight, classes, labels)
+    factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
     X_l, codes, weight_l = distinct_rows(labeled, labels, weight[at])
     return PreparedRows(
         rows, is_labeled, at, labels, classes, X_l, codes, weight_l, factors[codes], source, is_streamed
     )
+
+
+def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
+    """The factor on C of each class."""
+    try:
+        row_factors = compute_sample_weight(class_weight, classes[codes])
+    except (TypeError, ValueError):
+        row_factors = np.zeros(len(codes))
+    factors = np.array([row_factors[np.argmax(codes == code)] for code in range(len(classes))])
+    if not np.all((factors > 0) & (factors < np.inf)):
+        raise ValueError(
+            f"class_weight={class_weight!r} is not valid: give a dict with a finite number above 0 for each class of "
+            f'{classes.tolist()}, "balanced" or None'
+        )
+    return factors
 
 
 def resolve_kernel(settings: Any, data: PreparedRows, seed: int) -> Kernel:

@@ -1,39 +1,34 @@
-"""What a fit leaves behind for the next one, and what must be the same then."""
+"""What a fit leaves for the next one, what must be the same then, and which rows `partial_fit` remembers."""
 
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
+from s3vm.estimators.folds import newest_labels
+from s3vm.estimators.labels import split_labels
+from s3vm.estimators.preparation import SAMPLE, TrainingRows
 from s3vm.estimators.settings import fixed_settings
-from s3vm.estimators.training_rows import FittedRows, TrainingRows
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["ResumePoint", "all_rows", "checked", "continued"]
+__all__ = ["ResumePoint", "all_rows", "arrive", "check_max_labeled", "continued", "resume_point"]
 
 
 class ResumePoint(NamedTuple):
-    """What a fit leaves for its continuation.
-
-    Attributes
-    ----------
-    state : of the solver
-    settings : those that must not change
-    classes, n_folds, C : as they were
-    rows : all rows, if the solver keeps them; if there are `arrivals`, the labelled rows that are remembered
-    arrivals : the unlabelled rows of `partial_fit`
-    """
+    """What a fit leaves for its continuation."""
 
     state: State
-    settings: tuple[Any, ...]
+    settings: tuple[Any, ...]  # those that must not change
     classes: Array
     n_folds: int
     C: float
-    rows: TrainingRows | None = None
-    arrivals: ReservoirSource | None = None
+    rows: TrainingRows | None = None  # all, if the solver keeps them; the labelled ones that `partial_fit` remembers
+    arrivals: ReservoirSource | None = None  # the unlabelled rows of `partial_fit`
 
     def check_classes(self, classes: Array) -> None:
         if not np.array_equal(classes, self.classes):
@@ -43,22 +38,24 @@ class ResumePoint(NamedTuple):
             )
 
 
-def checked(resume_point: ResumePoint | None, settings: Any) -> ResumePoint | None:
-    """The resume point, if there is one; a ValueError if settings have changed since."""
-    if resume_point is not None and resume_point.settings != fixed_settings(settings):
+def resume_point(estimator: Any) -> ResumePoint | None:
+    """The resume point of an estimator, if it has one; a ValueError if settings have changed since."""
+    point: ResumePoint | None = estimator._resume_point
+    if point is not None and point.settings != fixed_settings(estimator):
         raise ValueError(
             "training can only continue with the same solver, kernel, gamma, C, dtype, probability and random_state; "
             "set warm_start=False, or call fit with all rows, to start again"
         )
-    return resume_point
+    return point
 
 
-def all_rows(fitted: FittedRows | None, resume_point: ResumePoint | None, missing: type[Exception]) -> TrainingRows:
+def all_rows(estimator: Any, missing: type[Exception] = ValueError) -> TrainingRows:
     """All rows given so far, which must not have changed; `missing` is raised if they were not kept."""
+    fitted, point = estimator._fitted_rows, estimator._resume_point
     if fitted is not None:
         return fitted.unchanged()
-    if resume_point is not None and resume_point.rows is not None and resume_point.arrivals is None:
-        return resume_point.rows
+    if point is not None and point.rows is not None and point.arrivals is None:
+        return point.rows
     raise missing(
         "transduction_, partial_fit and forget need the training rows, which a model does not keep when it is loaded, "
         "copied or trained on a stream or on dask collections: predict(X) gives labels; to continue learning, begin "
@@ -77,3 +74,32 @@ def continued(
         return chosen.extended(problem, state.iteration), state
     chosen = chosen.for_new_rows(state.iteration, arrivals.n_new)
     return chosen, chosen.follow(problem, backend, state)
+
+
+def check_max_labeled(max_labeled: int | None, solver: Solver) -> None:
+    if solver.keeps_all_rows and max_labeled is not None:
+        raise ValueError(
+            f"max_labeled={max_labeled!r} is for tsg and frs: this solver keeps all rows, and forget(rows) removes some"
+        )
+    check("max_labeled", max_labeled, integer(2), None)
+
+
+def arrive(
+    settings: Any,
+    rows: TrainingRows,
+    remembered: TrainingRows | None,
+    previous: ResumePoint | None,
+    max_labeled: int | None,
+) -> tuple[TrainingRows, ReservoirSource]:
+    """The labelled rows that are remembered, and the source of the unlabelled ones, which still has the newest."""
+    arrivals = ReservoirSource(SAMPLE, settings.dtype)
+    if previous is not None and previous.arrivals is not None:
+        arrivals = deepcopy(previous.arrivals)  # an error must leave the old ones as they are
+    if remembered is not None:
+        rows = remembered.and_then(rows)
+    is_labeled, labels = split_labels(rows.y, settings.unlabeled)
+    arrivals.add(rows.X[np.flatnonzero(~is_labeled)])
+    at = np.flatnonzero(is_labeled)
+    if max_labeled is not None:
+        at = at[newest_labels(labels, max_labeled)]
+    return rows.at(at), arrivals

@@ -1,6 +1,8 @@
-"""The settings of an estimator, checked at the beginning of a fit."""
+"""The settings of an estimator: checked at the beginning of a fit, and what they mean."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,8 @@ from s3vm.kernels import kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.solvers import Solver, solver
 
-__all__ = [
-    "check_checkpointing",
-    "check_estimator",
-    "fixed_settings",
-    "losses_of",
-    "numbers_above_0",
-    "seed_of",
-    "training_backend",
-]
+__all__ = ["can_continue", "can_forget", "check_checkpointing", "check_estimator", "fixed_settings", "has_probability"]
+__all__ += ["inherits_settings", "losses_of", "numbers_above_0", "seed_of", "training_backend"]
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
@@ -42,6 +37,29 @@ numbers_above_0 = Setting(
         and all(0 < number(value) < np.inf for value in values)
     ),
 )
+
+
+def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Decorates an `__init__` whose ``**settings`` go to the parent's, so that its signature names each of them.
+
+    scikit-learn reads the parameters from there, and so do `help` and the API pages.
+    """
+
+    def decorate(init: Any) -> Any:
+        parameters = {**signature(parent.__init__).parameters, **signature(init).parameters}  # type: ignore[misc]
+        for name in ("settings", *without):
+            del parameters[name]
+        complete = signature(init).replace(parameters=list(parameters.values()))
+
+        @wraps(init)
+        def checked(*args: Any, **settings: Any) -> None:
+            complete.bind(*args, **settings)  # a TypeError for what is left out
+            init(*args, **settings)
+
+        checked.__signature__ = complete  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
 
 
 def check_estimator(estimator: Any) -> None:
@@ -73,14 +91,11 @@ def check_checkpointing(estimator: Any) -> None:
 def losses_of(settings: Any, solver: Solver) -> tuple[LabelledLoss, UnlabelledLoss]:
     """The losses of labelled and unlabelled rows; "auto" is the solver's own."""
     labeled, unlabeled = solver.losses
+    is_auto = [isinstance(loss, str) and loss == "auto" for loss in (settings.labeled_loss, settings.loss)]
     return (
-        labeled() if _is_auto(settings.labeled_loss) else labelled_loss(settings.labeled_loss),
-        unlabeled() if _is_auto(settings.loss) else unlabelled_loss(settings.loss),
+        labeled() if is_auto[0] else labelled_loss(settings.labeled_loss),
+        unlabeled() if is_auto[1] else unlabelled_loss(settings.loss),
     )
-
-
-def _is_auto(loss: Any) -> bool:
-    return isinstance(loss, str) and loss == "auto"
 
 
 def training_backend(settings: Any) -> Backend:
@@ -105,3 +120,21 @@ def seed_of(random_state: Any) -> int:
         raise ValueError(
             f"random_state={random_state!r} is not valid: give an integer from 0 to 2**64 - 1, a RandomState or None"
         ) from None
+
+
+def can_continue(estimator: Any) -> bool:
+    if not (solver(estimator.solver).keeps_all_rows or solver(estimator.solver).follows_stream):
+        raise AttributeError('partial_fit needs a solver that continues with other rows: "tsg", "frs" or "incremental"')
+    return True
+
+
+def can_forget(estimator: Any) -> bool:
+    if not solver(estimator.solver).keeps_all_rows:
+        raise AttributeError('forget needs a solver that keeps all rows: solver="incremental"')
+    return True
+
+
+def has_probability(estimator: Any) -> bool:
+    if not estimator.probability or (hasattr(estimator, "model_") and not hasattr(estimator, "_calibrator")):
+        raise AttributeError("predict_proba needs probability=True when the model is fitted")
+    return True

@@ -3,30 +3,26 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from s3vm._utils.progress import Progress, ProgressBar
+from s3vm._utils.progress import ProgressBar
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.classifier import S3VMClassifier
-from s3vm.estimators.columns import one_against_rest
 from s3vm.estimators.folds import stratified_folds
 from s3vm.estimators.learning import learn
-from s3vm.estimators.planning import Tuning
-from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.planning import Tuning, one_against_rest
+from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
-from s3vm.estimators.settings import numbers_above_0
-from s3vm.estimators.training_rows import TrainingRows
+from s3vm.estimators.settings import inherits_settings, numbers_above_0
 from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.solvers import Solver, solver
 from s3vm.solvers.supervised import in_steps, labelled_gram
-from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import StoppingRules
 
 __all__ = ["S3VMClassifierCV", "tune"]
@@ -36,9 +32,7 @@ _USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of th
 _MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
 _NEIGHBOUR_OCTAVES = 1.5  # how far another width may be away
-_CLEARLY_BETTER_Z = (
-    -1.5
-)  # of the Brier loss: by which another width must be better if unlabelled rows help at the first
+_CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
 _MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 _SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
 
@@ -88,51 +82,18 @@ class S3VMClassifierCV(S3VMClassifier):
     cv_gammas_: Array | None
     cv_briers_: dict[float, float] | None
 
+    @inherits_settings(S3VMClassifier, without=("C", "warm_start"))
     def __init__(
         self,
         solver: str | Solver = "tsg",
         *,
-        kernel: str | Kernel = "rbf",
         gamma: Gamma = "median",
         Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
         factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         n_folds: int = 5,
-        unlabeled_weight: float | Literal["auto", "paper"] = "auto",
-        loss: str | UnlabelledLoss = "auto",
-        labeled_loss: str | LabelledLoss = "auto",
-        class_prior: Any = None,
-        class_weight: Any = None,
-        unlabeled: Any = -1,
-        probability: bool = True,
-        backend: str = "auto",
-        dtype: str = "float32",
-        cache_bytes: int | Literal["auto"] = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int | Progress = 0,
-        max_seconds: float | None = None,
-        early_stopping: EarlyStopping = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            solver,
-            kernel=kernel,
-            gamma=gamma,
-            unlabeled_weight=unlabeled_weight,
-            loss=loss,
-            labeled_loss=labeled_loss,
-            class_prior=class_prior,
-            class_weight=class_weight,
-            unlabeled=unlabeled,
-            probability=probability,
-            backend=backend,
-            dtype=dtype,
-            cache_bytes=cache_bytes,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-            max_seconds=max_seconds,
-            early_stopping=early_stopping,
-        )
+        super().__init__(solver, gamma=gamma, **settings)
         self.Cs = Cs
         self.factors = factors
         self.n_folds = n_folds
@@ -156,24 +117,18 @@ class S3VMClassifierCV(S3VMClassifier):
         C, kernel, errors = tune(resolved, data.X, targets, data.codes, cost, folds, Cs, factors)
         widths = resolved.width * np.array(factors)
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
+        tuning = Tuning(C, kernel, kernel, report)
         octaves = np.abs(np.log2(widths / kernel.width))
         neighbours = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOUR_OCTAVES)]
         pilot_solver = solver(self.solver).pilot(_PILOT_ITERATIONS)
         if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbours):
-            return Tuning(C, kernel, kernel, report)
-        pilots = self._pilots(C, kernel, neighbours, pilot_solver, data, seed, backend)
+            return tuning
+        pilots = self._pilots(tuning, neighbours, pilot_solver, data, seed, backend)
         report["cv_briers_"] = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
-        return Tuning(C, replace(kernel, gamma=_best_width(kernel.width, pilots)), kernel, report)
+        return tuning._replace(kernel=replace(kernel, gamma=_best_width(kernel.width, pilots)))
 
     def _pilots(
-        self,
-        C: float,
-        kernel: Kernel,
-        neighbours: Array,
-        solver: Solver,
-        data: PreparedRows,
-        seed: int,
-        backend: Backend,
+        self, tuning: Tuning, neighbours: Array, solver: Solver, data: PreparedRows, seed: int, backend: Backend
     ) -> "dict[float, _Pilot]":
         """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
         assert data.source is not None
@@ -182,14 +137,15 @@ class S3VMClassifierCV(S3VMClassifier):
         settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
         # Factors as they are for all rows: equal rows are one row here.
         factors = data.weight * data.factor / data.weight
-        settings["class_weight"] = dict(zip(labels.tolist(), factors.tolist(), strict=True))
+        class_weight = dict(zip(labels.tolist(), factors.tolist(), strict=True))
+        settings |= {"class_weight": class_weight, "probability": False, "random_state": seed}
         progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
-            for width in (kernel.width, *map(float, neighbours)):
-                at_width = replace(kernel, gamma=width)
-                short = S3VMClassifier(solver, kernel=at_width, C=C, probability=False, random_state=seed, **settings)
+            for width in (tuning.kernel.width, *map(float, neighbours)):
+                kernel = replace(tuning.kernel, gamma=width)
+                short = S3VMClassifier(solver, kernel=kernel, C=tuning.C, **settings)
                 try:
                     pilots[width] = _pilot(short, labeled, sample, backend)
                 except (ValueError, MemoryError):
@@ -246,14 +202,7 @@ def tune(
     A few hundred rows cannot distinguish good cells: the fewest errors are often luck. So a cell counts as good if its
     Brier score is within half a standard error of the best, row by row, and it makes at most two errors more than the
     fewest; of these, the one nearest to C = 10 and a factor of 2, on a logarithmic scale, is taken. `cost` is the
-    cost of each row at C = 1, `folds` their folds.
-
-    Returns
-    -------
-    C : float
-    kernel : Kernel
-        With the chosen width.
-    errors : array of shape (len(Cs), len(factors))
+    cost of each row at C = 1, `folds` their folds. Also returns the errors of all cells, by C and factor.
     """
     n_folds, n_outputs = int(folds.max()) + 1, targets.shape[1]
     in_training = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)

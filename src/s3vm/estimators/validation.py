@@ -15,13 +15,12 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm._utils.arrays import as_rows, host, is_tensor
-from s3vm._utils.csr import as_csr
-from s3vm._utils.input_checks import LARGEST, check_numbers, check_size, is_masked, warn_of_lost_digits
+from s3vm._utils.input_checks import LARGEST, as_csr, check_numbers, check_size, is_masked, warn_of_lost_digits
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.estimators.labels import as_column, split_labels
-from s3vm.estimators.training_rows import TrainingRows
+from s3vm.estimators.preparation import TrainingRows
 from s3vm.solvers import solver
 from s3vm.sources import ArraySource, Source, is_source
 from s3vm.sources.batches import BatchSource
@@ -116,17 +115,16 @@ def _as_source(estimator: Any, X_unlabeled: Any, backend: Backend) -> Any:
         from s3vm.sources.files import source_of
 
         X_unlabeled = source_of(X_unlabeled, estimator.dtype)
+    chosen = None
     if isinstance(X_unlabeled, ArraySource):  # its rows have not been checked yet
-        chosen = X_unlabeled.chosen
+        X_unlabeled, chosen = X_unlabeled.X, X_unlabeled.chosen
         if chosen is not None and not len(chosen):
             raise ValueError("the source of unlabelled rows is empty: leave X_unlabeled=None")
-        X = checked_rows(estimator, X_unlabeled.X, reset=False, backend=backend)
-        return ArraySource(X, chosen, estimator.dtype)
-    if is_source(X_unlabeled):
+    elif is_source(X_unlabeled):
         return X_unlabeled
     if hasattr(X_unlabeled, "shape"):
         X = checked_rows(estimator, X_unlabeled, reset=False, backend=backend)
-        return ArraySource(X, None, estimator.dtype)
+        return ArraySource(X, chosen, estimator.dtype)
     if callable(X_unlabeled) or hasattr(X_unlabeled, "__iter__"):
         return BatchSource(X_unlabeled, dtype=estimator.dtype)
     raise ValueError(

@@ -23,10 +23,9 @@ from sklearn.preprocessing import StandardScaler
 from s3vm import __version__, backends, philox
 from s3vm._utils import codec, container
 from s3vm._utils.container import Contents, ModelFormatError, short
-from s3vm._utils.csr import csr
-from s3vm._utils.input_checks import precision
+from s3vm._utils.input_checks import csr, precision
 from s3vm._utils.typing import Array
-from s3vm.estimators.calibration import Temperature
+from s3vm.estimators.prediction import Temperature
 from s3vm.estimators.safety import Safety
 from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES

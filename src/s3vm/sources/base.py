@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from s3vm._utils.errors import RowsError
+from s3vm._utils.input_checks import RowsError
 from s3vm._utils.typing import Rows
 from s3vm.philox import Purpose
 

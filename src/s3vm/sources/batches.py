@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from s3vm._utils.csr import as_csr
-from s3vm._utils.input_checks import check_numbers, check_size, precision
+from s3vm._utils.input_checks import as_csr, check_numbers, check_size, precision
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Rows
 from s3vm.sources.base import Chunk

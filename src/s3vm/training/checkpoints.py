@@ -19,7 +19,7 @@ from s3vm._utils import container
 from s3vm._utils.arrays import host
 from s3vm._utils.codec import decode, encode
 from s3vm._utils.container import ModelFormatError, short
-from s3vm._utils.errors import RowsError
+from s3vm._utils.input_checks import RowsError
 from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.settings import is_integer
 from s3vm._utils.typing import Array

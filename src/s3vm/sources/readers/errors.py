@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from s3vm._utils.errors import RowsError
+from s3vm._utils.input_checks import RowsError
 
 __all__ = ["TableError", "listed", "nearest", "shortened"]
 

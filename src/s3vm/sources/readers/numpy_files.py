@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from s3vm._utils.arrays import as_rows
-from s3vm._utils.csr import csr
+from s3vm._utils.input_checks import csr
 from s3vm._utils.typing import Array, Rows
 from s3vm.sources.readers.base import MatrixFile, open_decompressed
 from s3vm.sources.readers.errors import TableError, nearest, shortened
