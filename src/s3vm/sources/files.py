@@ -147,7 +147,7 @@ class FileSource(StreamSource):
                     progress(n_read)
         if not n_read:
             raise _readers().TableError(f"{self._table.path} has no rows")
-        nothing = np.empty((0, self._n_dims), self._dtype)
+        nothing = np.empty((0, self.n_dims), self.dtype)
         if sum(counts):
             self._table.warn_of_lost_digits(sample.rows())
         self._survey = _Survey(
@@ -186,7 +186,7 @@ class FileSource(StreamSource):
         if self.needs_survey and size <= _SAMPLE:
             sample = self.survey().sample
             order = np.argsort(philox.words(seed, Purpose.REFERENCE, 0, sample.shape[0], 1)[:, 0])
-            return as_rows(sample[order[:size]], self._dtype)
+            return as_rows(sample[order[:size]], self.dtype)
         return super()._draw_sample(seed, size)
 
     def __getstate__(self) -> dict[str, Any]:
