@@ -221,17 +221,12 @@ class ClusterSource:
         who_has = client.who_has(self._parts)
         threads = {name: info["nthreads"] for name, info in client.scheduler_info(n_workers=-1)["workers"].items()}
         shares = assign_partitions(self._counts, [who_has.get(part.key, ()) for part in self._parts], threads)
-        self._futures = {
-            address: client.submit(
-                _Holder,
-                self._starts[numbers].tolist(),
-                [self._parts[i] for i in numbers],
-                actor=True,
-                workers=[address],
-                pure=False,
-            )
-            for address, numbers in shares.items()
-        }
+
+        def hold(address: str, numbers: list[int]) -> Any:
+            arguments = self._starts[numbers].tolist(), [self._parts[i] for i in numbers]
+            return client.submit(_Holder, *arguments, actor=True, workers=[address], pure=False)
+
+        self._futures = {address: hold(address, numbers) for address, numbers in shares.items()}
         watch = _Watch(client, self._patience)
         while any(future.status == "pending" for future in self._futures.values()):
             watch.check(shares)

@@ -134,12 +134,11 @@ class FileSource(StreamSource):
                 if scaler is not None and batch.rows.shape[0]:
                     scaler.with_mean = not hasattr(batch.rows, "indptr")
                     scaler.partial_fit(batch.rows)
-                known = _known(batch)
+                known, rows = _split(batch)
                 if known.any():
                     assert batch.labels is not None
                     labelled.append(batch.rows[known])
                     labels.append(batch.labels[known])
-                rows = batch.rows[~known] if known.any() else batch.rows
                 sample.add(rows, n_read)
                 counts[-1] += rows.shape[0]
                 n_read += batch.rows.shape[0]
@@ -217,15 +216,15 @@ def _unlabelled(table: "readers.TableStream", chunk: int, check: bool) -> Iterat
         if check:
             table.check(batch.rows, first, f" of part {chunk + 1:,}")
         first += batch.rows.shape[0]
-        known = _known(batch)
-        yield batch.rows[~known] if known.any() else batch.rows
+        yield _split(batch)[1]
 
 
-def _known(batch: "readers.Batch") -> Array:
-    """Which rows have a label."""
+def _split(batch: "readers.Batch") -> tuple[Array, Rows]:
+    """Which rows have a label, and the rows that have none."""
     if batch.labels is None:
-        return np.zeros(batch.rows.shape[0], dtype=bool)
-    return np.array([label is not None for label in batch.labels], dtype=bool)
+        return np.zeros(batch.rows.shape[0], dtype=bool), batch.rows
+    known = np.array([label is not None for label in batch.labels], dtype=bool)
+    return known, batch.rows[~known] if known.any() else batch.rows
 
 
 def source_of(path: Any, dtype: Any = np.float32) -> Any:

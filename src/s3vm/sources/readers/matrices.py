@@ -168,7 +168,6 @@ class SvmlightFile(MatrixFile):
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the name ends like that of a compressed file."""
     return Path(path).suffix.lower() in (*_OPENERS, *_ONLY_CSV)
 
 

@@ -31,6 +31,8 @@ _PARQUET_ROWS = 1 << 14  # rows that are read together
 _PAGE_BYTES = 1 << 16
 _WHOLE_BYTES = 64 << 20  # a smaller row group is decoded at once, which is faster
 
+_Arrays = dict[str, pa.Array]  # by the names of columns
+
 
 class TabularFile(ABC):
     """A file of any size whose columns have names and types."""
@@ -47,10 +49,15 @@ class TabularFile(ABC):
         """A value of that column, in quotes, and where it is."""
 
     @abstractmethod
-    def batches(
-        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
-    ) -> Iterator[dict[str, pa.Array]]:
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         """These columns of a group, some rows at a time: the numbers cast to that dtype, the others as they are."""
+
+    def set_types(self, schema: pa.Schema) -> None:
+        """Sets the types of the columns; a TableError if two have the same name."""
+        repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+        if repeated:
+            raise TableError(f"{self.path} has several columns named {listed(list(map(repr, repeated)))}: rename them")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def check_numbers(self, names: Sequence[str]) -> None:
         """Raises a TableError if any of these columns does not hold numbers."""
@@ -92,14 +99,12 @@ class CsvFile(TabularFile):
         guess = pa_csv.ConvertOptions()
         try:
             reader = self._open(guess)
-            names = reader.schema.names
             self._start = next(iter(reader), None)
         except Exception as problem:
             raise self._explained(problem, guess) from None
-        _check_unique(path, names)
-        if all(map(_NUMBER.fullmatch, names)):
+        self.set_types(reader.schema)
+        if all(map(_NUMBER.fullmatch, self.types)):
             raise TableError(f"{path} begins with numbers: its first line must hold the column names")
-        self.types = dict(zip(names, reader.schema.types, strict=True))
         binary = [name for name, kind in self.types.items() if pa.types.is_binary(kind)]
         if binary:
             raise TableError(f"{path}: column {shortened(repr(binary[0]))} is not UTF-8: save the file as UTF-8")
@@ -129,9 +134,7 @@ class CsvFile(TabularFile):
                 return f"{value[:30]!r} in line {number + 1 + self._has_header}"  # at least: a row may have several
         return _quoted_value(values)
 
-    def batches(
-        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
-    ) -> Iterator[dict[str, pa.Array]]:
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         number = pa.from_numpy_dtype(dtype)
         types = {name: pa.bool_() if pa.types.is_boolean(self.types[name]) else number for name in numbers}
         options = pa_csv.ConvertOptions(
@@ -197,12 +200,11 @@ class ParquetFile(TabularFile):
         self.path = path
         try:
             with self._file() as file:
-                names, types = file.schema_arrow.names, file.schema_arrow.types
+                schema = file.schema_arrow
                 self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
         except Exception as problem:
             raise self._broken(problem) from None
-        _check_unique(path, names)
-        self.types = dict(zip(names, types, strict=True))
+        self.set_types(schema)
 
     def example(self, name: str) -> str:
         with self._open() as file:
@@ -212,9 +214,7 @@ class ParquetFile(TabularFile):
                 values = []
         return _quoted_value(values)
 
-    def batches(
-        self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int
-    ) -> Iterator[dict[str, pa.Array]]:
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         columns = [*numbers, *others]
         with self._open() as file:
             try:
@@ -246,26 +246,18 @@ class ParquetFile(TabularFile):
         return TableError(f"{self.path} is not a parquet file, or is damaged: {shortened(problem)}")
 
 
-def _check_unique(path: str, names: Sequence[str]) -> None:
-    """Raises a TableError if two columns have the same name."""
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise TableError(f"{path} has several columns named {listed(list(map(repr, repeated)))}: rename them")
-
-
 def _quoted_value(values: Iterable[Any]) -> str:
     """The first value that is not missing, in quotes."""
     return repr(str(next((value for value in values if value is not None), ""))[:30])
 
 
-def _cast_numbers(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> dict[str, pa.Array]:
+def _cast_numbers(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> _Arrays:
     """The columns of a batch by name, `numbers` cast to the type `number`."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return columns | {name: columns[name].cast(number, safe=False) for name in numbers}
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether these bytes are UTF-8."""
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError:
