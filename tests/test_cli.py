@@ -343,7 +343,7 @@ def test_ctrl_c_before_there_is_a_model(folder, tmp_path, monkeypatch):
 
 def test_streamed_predictions_are_those_in_memory(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "stream", partial(tables.stream, size=64))
-    monkeypatch.setattr("s3vm.sources.readers.parquet._ROWS", 50)
+    monkeypatch.setattr("s3vm.sources.readers.tabular._PARQUET_ROWS", 50)
     model = loaded(folder / "spam.s3vm")
     rows = tables.read(folder / "held.csv", features=["width", "height"]).rows
     for source in ("held.csv", "new.parquet"):

@@ -27,7 +27,7 @@ from effort import cases
 from s3vm import TSG, FileSource, S3VMClassifier, S3VMClassifierCV
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
-from s3vm.sources.readers import svmlight
+from s3vm.sources.readers import matrices
 from s3vm.training.loop import Interrupted
 
 pytestmark = [
@@ -397,7 +397,7 @@ def test_files_that_are_cut_off(tmp_path, kind):
 
 
 def test_a_bad_line_of_an_svmlight_file_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "_BLOCK", 1000)  # bytes of which the line is looked for at a time
+    monkeypatch.setattr(matrices, "_BLOCK", 1000)  # bytes of which the line is looked for at a time
     lines = ["1 1:2 3:4"] * 700
     for wrong, words in (
         ("1 1:x", "could not convert string to float"),

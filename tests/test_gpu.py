@@ -86,7 +86,7 @@ def test_halves_are_the_whole(fused, d):
 
 @pytest.mark.parametrize("seed", [0, 2**63 + 5])
 def test_numbers_are_those_of_the_cpu(fused, seed):
-    from s3vm.backends.gpu.random import Random
+    from s3vm.backends.gpu.frequencies import Random
 
     for has_triton in (True, False):
         drawn = Random(Gpu(FLOAT32).device, has_triton)

@@ -17,7 +17,7 @@ from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ArraySource, ExhaustedError, is_source
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, parquet, read, stream, svmlight
+from s3vm.sources.readers import TableError, matrices, read, stream, tabular
 from s3vm.sources.streams import StreamSource
 
 N, D = 1000, 3
@@ -107,9 +107,9 @@ def test_a_batch_depends_on_seed_and_step_only(folder, counted):
 
 def test_a_run_that_goes_on_opens_the_files_there(folder, monkeypatch):
     read_groups = []
-    batches = parquet.ParquetFile.batches
+    batches = tabular.ParquetFile.batches
     monkeypatch.setattr(
-        parquet.ParquetFile, "batches", lambda self, *rest: read_groups.append(self.path) or batches(self, *rest)
+        tabular.ParquetFile, "batches", lambda self, *rest: read_groups.append(self.path) or batches(self, *rest)
     )
     drawn(file_source(folder, buffer_bytes=4 * D * 4 * 16), range(600, 601), 32)
     assert len(read_groups) < 10  # of 19 times 13
@@ -176,7 +176,7 @@ def test_scaling_in_one_pass_or_on_a_sample(folder):
 
 
 def test_svmlight_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "_PIECE_BYTES", 500)
+    monkeypatch.setattr(matrices, "_PIECE_BYTES", 500)
     sparse_rows = sparse.csr_array(np.where(np.abs(X) > 0.5, X, 0).astype(np.float32))
     for zero_based in (True, False):
         path = tmp_path / f"{zero_based}.svm"
@@ -258,7 +258,7 @@ def test_bad_files(tmp_path):
             drawn(FileSource(tmp_path / name, **settings), range(1), 1)
     (tmp_path / "some.svmlight").write_text("1 1:2 3:4\n-1 2:1\n")
     with pytest.raises(TableError, match="has 3 columns, expected 2"):
-        svmlight.SvmlightFile(str(tmp_path / "some.svmlight")).pieces(2)
+        matrices.SvmlightFile(str(tmp_path / "some.svmlight")).pieces(2)
     with pytest.raises(ValueError, match="every row has a label"):
         drawn(FileSource(tmp_path / "all.parquet", "y"), range(1), 1)
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, Writer, has_names, label_key, parquet, read, stream
+from s3vm.sources.readers import TableError, Writer, has_names, label_key, read, stream, tabular
 
 X = np.round(np.random.RandomState(0).randn(500, 3), 4).astype(np.float32)
 LABELS = np.array([None, "ham", "spam", None, "ham"] * 100, dtype=object)
@@ -124,7 +124,7 @@ def test_batches_make_up_the_table(tmp_path, csv, kind, monkeypatch):
     else:
         path = tmp_path / "data.npz"
         np.savez(path, X=X, y=np.where(LABELS == None, "", LABELS).astype(str))  # noqa: E711
-    monkeypatch.setattr(parquet, "_ROWS", 50)
+    monkeypatch.setattr(tabular, "_PARQUET_ROWS", 50)
     source = stream(path, "y" if kind == "npz" else "label", size=64)
     batches = list(source)
     np.testing.assert_array_equal(np.concatenate([batch.rows for batch in batches]), X)
@@ -336,7 +336,7 @@ def test_damaged_parquet(tmp_path, monkeypatch):
     with pytest.raises(TableError, match=r"not numbers, in column 't' \(''\)"):
         read(path)
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), path)
-    monkeypatch.setattr(parquet, "_WHOLE_BYTES", 0)  # as if a row group were too large to be read at once
+    monkeypatch.setattr(tabular, "_WHOLE_BYTES", 0)  # as if a row group were too large to be read at once
     np.testing.assert_array_equal(read(path).rows, X[:, :2])
     pq.write_table(pa.table({"a": X[:0, 0]}), path)
     with pytest.raises(TableError, match=r"a\.parquet has no rows"):

@@ -17,8 +17,6 @@ from s3vm.backends.protocol import Backend, Features, Sums
 __all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]
 
 BACKENDS = ("reference", "cpu", "gpu")
-
-
 _CACHE_BYTES = 256 << 20
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA, of NVIDIA under WSL, of AMD
 

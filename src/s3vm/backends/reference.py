@@ -10,7 +10,6 @@ from s3vm.kernels import Kernel
 
 __all__ = ["Reference"]
 
-
 _CHUNK = 4096
 
 

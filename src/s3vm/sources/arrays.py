@@ -37,19 +37,9 @@ class ArraySource:
                 )
         self.X = X
         self.chosen = chosen
-        self._dtype = precision(dtype)
-
-    @property
-    def dtype(self) -> Any:
-        return self._dtype
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.X.shape[0] if self.chosen is None else len(self.chosen))
-
-    @property
-    def n_dims(self) -> int:
-        return int(self.X.shape[1])
+        self.dtype = precision(dtype)
+        self.n_rows = int(X.shape[0] if chosen is None else len(chosen))
+        self.n_dims = int(X.shape[1])
 
     def take(self, positions: Any) -> Rows:
         """The rows at these positions (an index array or a slice)."""
@@ -57,7 +47,7 @@ class ArraySource:
             positions = self.chosen[positions]
         if is_tensor(self.X) and not isinstance(positions, slice):
             positions = namespace(self.X).as_tensor(positions, device=self.X.device)
-        return as_rows(self.X[positions], self._dtype)
+        return as_rows(self.X[positions], self.dtype)
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())

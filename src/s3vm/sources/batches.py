@@ -53,15 +53,10 @@ class BatchSource(StreamSource):
         self.names = _names(first)
         like = {"n_columns": first.shape[1], "names": self.names, "is_sparse": sparse.issparse(first)}
         checked = partial(_checked, **like, dtype=precision(dtype))
-        if once:
-            whole = chain([first], begin())
+        rest = chain([first], begin()) if once else None
 
-            def read() -> Iterator[Rows]:
-                return map(checked, whole)
-        else:
-
-            def read() -> Iterator[Rows]:
-                return map(checked, begin())
+        def read() -> Iterator[Rows]:
+            return map(checked, begin() if rest is None else rest)
 
         super().__init__([Chunk(n_rows, read)], first.shape[1], dtype, buffer_bytes, repeatable=not once)
 

@@ -165,10 +165,7 @@ class ClusterSource:
             self._client.submit(_rows, self._parts[part], positions[at] - self._starts[part], pure=False)
             for part, at in wanted
         ]
-        rows = stack(finished(self._client, futures, self._patience))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return rows[back]
+        return stack(finished(self._client, futures, self._patience))[np.argsort(order)]
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
@@ -224,18 +221,12 @@ class ClusterSource:
         who_has = client.who_has(self._parts)
         threads = {name: info["nthreads"] for name, info in client.scheduler_info(n_workers=-1)["workers"].items()}
         shares = assign_partitions(self._counts, [who_has.get(part.key, ()) for part in self._parts], threads)
-        starts = self._starts.tolist()
-        self._futures = {
-            address: client.submit(
-                _Holder,
-                [starts[i] for i in numbers],
-                [self._parts[i] for i in numbers],
-                actor=True,
-                workers=[address],
-                pure=False,
-            )
-            for address, numbers in shares.items()
-        }
+
+        def hold(address: str, numbers: list[int]) -> Any:
+            arguments = self._starts[numbers].tolist(), [self._parts[i] for i in numbers]
+            return client.submit(_Holder, *arguments, actor=True, workers=[address], pure=False)
+
+        self._futures = {address: hold(address, numbers) for address, numbers in shares.items()}
         watch = _Watch(client, self._patience)
         while any(future.status == "pending" for future in self._futures.values()):
             watch.check(shares)

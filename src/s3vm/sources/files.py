@@ -134,12 +134,11 @@ class FileSource(StreamSource):
                 if scaler is not None and batch.rows.shape[0]:
                     scaler.with_mean = not hasattr(batch.rows, "indptr")
                     scaler.partial_fit(batch.rows)
-                known = _known(batch)
+                known, rows = _split(batch)
                 if known.any():
                     assert batch.labels is not None
                     labelled.append(batch.rows[known])
                     labels.append(batch.labels[known])
-                rows = batch.rows[~known] if known.any() else batch.rows
                 sample.add(rows, n_read)
                 counts[-1] += rows.shape[0]
                 n_read += batch.rows.shape[0]
@@ -147,7 +146,7 @@ class FileSource(StreamSource):
                     progress(n_read)
         if not n_read:
             raise _readers().TableError(f"{self._table.path} has no rows")
-        nothing = np.empty((0, self._n_dims), self._dtype)
+        nothing = np.empty((0, self.n_dims), self.dtype)
         if sum(counts):
             self._table.warn_of_lost_digits(sample.rows())
         self._survey = _Survey(
@@ -186,7 +185,7 @@ class FileSource(StreamSource):
         if self.needs_survey and size <= _SAMPLE:
             sample = self.survey().sample
             order = np.argsort(philox.words(seed, Purpose.REFERENCE, 0, sample.shape[0], 1)[:, 0])
-            return as_rows(sample[order[:size]], self._dtype)
+            return as_rows(sample[order[:size]], self.dtype)
         return super()._draw_sample(seed, size)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -217,15 +216,15 @@ def _unlabelled(table: "readers.TableStream", chunk: int, check: bool) -> Iterat
         if check:
             table.check(batch.rows, first, f" of part {chunk + 1:,}")
         first += batch.rows.shape[0]
-        known = _known(batch)
-        yield batch.rows[~known] if known.any() else batch.rows
+        yield _split(batch)[1]
 
 
-def _known(batch: "readers.Batch") -> Array:
-    """Which rows have a label."""
+def _split(batch: "readers.Batch") -> tuple[Array, Rows]:
+    """Which rows have a label, and the rows that have none."""
     if batch.labels is None:
-        return np.zeros(batch.rows.shape[0], dtype=bool)
-    return np.array([label is not None for label in batch.labels], dtype=bool)
+        return np.zeros(batch.rows.shape[0], dtype=bool), batch.rows
+    known = np.array([label is not None for label in batch.labels], dtype=bool)
+    return known, batch.rows[~known] if known.any() else batch.rows
 
 
 def source_of(path: Any, dtype: Any = np.float32) -> Any:

@@ -20,18 +20,11 @@ class MappedSource:
 
     def __init__(self, source: Any, change: Callable[[Rows], Rows]) -> None:
         self._source, self._change = source, change
+        self.n_dims, self.dtype = int(source.n_dims), source.dtype
 
     @property
     def n_rows(self) -> int:
         return int(self._source.n_rows)
-
-    @property
-    def n_dims(self) -> int:
-        return int(self._source.n_dims)
-
-    @property
-    def dtype(self) -> Any:
-        return self._source.dtype
 
     def survey(self, progress: Callable[[int], None] | None = None) -> None:
         """Lets the other source read all rows once, if it has to."""

@@ -117,7 +117,6 @@ def _work(items: Iterator[Any], ready: "queue.Queue[tuple[str, Any]]", stop: thr
 
 
 def _end(stop: threading.Event, thread: threading.Thread) -> None:
-    """Ends the background thread."""
     stop.set()
     if thread is not threading.current_thread():
         thread.join(timeout=5)

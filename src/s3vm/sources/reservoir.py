@@ -60,11 +60,7 @@ class ReservoirSource:
     """
 
     def __init__(self, size: int, dtype: Any = np.float32) -> None:
-        self._reservoir, self._dtype, self._new, self._n_rows = Reservoir(size), np.dtype(dtype), None, 0
-
-    @property
-    def n_rows(self) -> int:
-        return self._n_rows
+        self._reservoir, self._dtype, self._new, self.n_rows = Reservoir(size), np.dtype(dtype), None, 0
 
     @property
     def n_dims(self) -> int:
@@ -79,8 +75,8 @@ class ReservoirSource:
         rows = as_rows(rows, self._dtype)
         self._new = None
         if rows.shape[0]:
-            self._reservoir.add(rows, self._n_rows)
-            self._new, self._n_rows = rows, self._n_rows + rows.shape[0]
+            self._reservoir.add(rows, self.n_rows)
+            self._new, self.n_rows = rows, self.n_rows + rows.shape[0]
 
     def release(self) -> None:
         """Releases the newest rows."""

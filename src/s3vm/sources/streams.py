@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from s3vm import philox
 from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.input_checks import precision
 from s3vm._utils.settings import check, integer
-from s3vm._utils.typing import Rows
+from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.base import ENDLESS, Chunk, ExhaustedError
 from s3vm.sources.mapped import MappedSource, RowScaler, with_names
 from s3vm.sources.prefetch import Cursor, ReaderPerProcess
-from s3vm.sources.shuffling import LANES, Lane, check_count, random_order, shuffled_windows, total_rows
 
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["BUFFER_BYTES", "StreamSource"]
 
 BUFFER_BYTES = 32 << 20
+_LANES = 4
 _SAMPLE, _LEAST_SAMPLE = 1 << 14, 1 << 11
 _SAMPLE_CHUNKS = 64  # that a sample is taken from
 _SAMPLE_DEPTH = 1 << 14  # rows at the start of a chunk that a sample is taken from
@@ -63,7 +64,7 @@ class StreamSource:
     ) -> None:
         check("buffer_bytes", buffer_bytes, integer(1))
         self._chunks = list(chunks)
-        self._n_dims, self._dtype, self._repeatable = n_dims, precision(dtype), repeatable
+        self.n_dims, self.dtype, self._repeatable = n_dims, precision(dtype), repeatable
         self._buffer_bytes = buffer_bytes
         self.order = f"shuffled in {buffer_bytes:,} bytes"
         """What the order of the rows depends on besides the seed, for checkpoints."""
@@ -73,15 +74,7 @@ class StreamSource:
 
     @property
     def n_rows(self) -> int:
-        return total_rows(self._counted_chunks())
-
-    @property
-    def n_dims(self) -> int:
-        return self._n_dims
-
-    @property
-    def dtype(self) -> Any:
-        return self._dtype
+        return _total_rows(self._counted_chunks())
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         with self._reader.get().lock:
@@ -91,7 +84,7 @@ class StreamSource:
 
     def sample(self, seed: int, size: int) -> Rows:
         # Small samples are the beginning of a larger one, so that files are opened once for all of them.
-        enough = max(size, min(_SAMPLE, max(_LEAST_SAMPLE, BUFFER_BYTES // (self._dtype.itemsize * self._n_dims))))
+        enough = max(size, min(_SAMPLE, max(_LEAST_SAMPLE, BUFFER_BYTES // (self.dtype.itemsize * self.n_dims))))
         with self._reader.get().lock:
             if self._sampled is None or self._sampled[:2] != (seed, enough):
                 self._sampled = seed, enough, self._draw_sample(seed, enough)
@@ -101,7 +94,7 @@ class StreamSource:
         """All rows once, in their order."""
         for chunk in self._counted_chunks():
             for rows in chunk.read():
-                yield as_rows(rows, self._dtype)
+                yield as_rows(rows, self.dtype)
 
     def scaler(self, sample: int | None = None, seed: int = 0) -> "StandardScaler":
         """A scaler fitted to all rows in one pass, or to a sample of this size."""
@@ -115,7 +108,7 @@ class StreamSource:
 
     def scaled(self, scaler: "StandardScaler") -> MappedSource:
         """The same rows, transformed by the scaler."""
-        return MappedSource(self, RowScaler(scaler, self._dtype))
+        return MappedSource(self, RowScaler(scaler, self.dtype))
 
     def windows(self, seed: int, start: int = 0) -> Iterator[tuple[int, Rows]]:
         """Shuffled rows and the position of the first, from the window on that has the row at position `start`."""
@@ -125,8 +118,8 @@ class StreamSource:
                 "a new iterator"
             )
         self._was_begun = True
-        window_rows = max(LANES, self._buffer_bytes // (self._dtype.itemsize * max(1, self._n_dims)))
-        return shuffled_windows(self._counted_chunks(), seed, start, window_rows, self._dtype, self._repeatable)
+        window_rows = max(_LANES, self._buffer_bytes // (self.dtype.itemsize * max(1, self.n_dims)))
+        return _shuffled_windows(self._counted_chunks(), seed, start, window_rows, self.dtype, self._repeatable)
 
     def _counted_chunks(self) -> list[Chunk[Rows]]:
         """The chunks, with their numbers of rows if these can be known."""
@@ -139,20 +132,20 @@ class StreamSource:
         chunks = self._counted_chunks()
         if self.n_rows <= size:
             whole = stack(list(self.rows()))
-            check_count(self.n_rows, whole.shape[0])
-            return whole[random_order(seed, Purpose.REFERENCE, 0, self.n_rows)]
+            _check_count(self.n_rows, whole.shape[0])
+            return whole[_random_order(seed, Purpose.REFERENCE, 0, self.n_rows)]
         if self.n_rows == ENDLESS:
             return self._first_rows(seed, size)
-        chosen = [chunks[k] for k in random_order(seed, Purpose.REFERENCE, 0, len(chunks))[:_SAMPLE_CHUNKS]]
+        chosen = [chunks[k] for k in _random_order(seed, Purpose.REFERENCE, 0, len(chunks))[:_SAMPLE_CHUNKS]]
         per_chunk, parts = -(-size // len(chosen)), []
         for number, chunk in enumerate(chosen):
-            rows = stack(Lane([chunk], 0).take(_SAMPLE_DEPTH) or [np.empty((0, self._n_dims))])
-            at = np.sort(random_order(seed, Purpose.REFERENCE, 1 + number, rows.shape[0])[:per_chunk])
-            parts.append(as_rows(rows[at], self._dtype))
+            rows = stack(_Lane([chunk], 0).take(_SAMPLE_DEPTH) or [np.empty((0, self.n_dims))])
+            at = np.sort(_random_order(seed, Purpose.REFERENCE, 1 + number, rows.shape[0])[:per_chunk])
+            parts.append(as_rows(rows[at], self.dtype))
         whole = stack(parts)
         if whole.shape[0] < size:  # chunks were too small: the missing rows come from the first windows
             whole = stack([whole, self._first_rows(seed, size - whole.shape[0])])
-        return whole[random_order(seed, Purpose.REFERENCE, 0, whole.shape[0])][:size]
+        return whole[_random_order(seed, Purpose.REFERENCE, 0, whole.shape[0])][:size]
 
     def _first_rows(self, seed: int, size: int) -> Rows:
         """The first rows of the shuffled stream, which are still there when it is read from the start."""
@@ -168,3 +161,102 @@ class StreamSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": ReaderPerProcess()}
+
+
+class _Lane:
+    """The rows of chunks one after the other, from a position in the middle on."""
+
+    def __init__(self, chunks: Sequence[Chunk[Rows]], skip: int) -> None:
+        first = 0
+        while first < len(chunks) and (n_rows := chunks[first].n_rows) is not None and n_rows <= skip:
+            skip, first = skip - n_rows, first + 1
+        self._parts = (rows for chunk in chunks[first:] for rows in chunk.read())
+        self._rest: Rows = None
+        while skip and (rows := next(self._parts, None)) is not None:
+            if rows.shape[0] > skip:
+                self._rest = rows[skip:]
+            skip -= min(skip, rows.shape[0])
+
+    def take(self, count: int) -> list[Rows]:
+        """The next rows, as many as asked for or as are left."""
+        parts: list[Rows] = []
+        while count and (rows := self._rest if self._rest is not None else next(self._parts, None)) is not None:
+            self._rest = rows[count:] if rows.shape[0] > count else None
+            parts.append(rows[:count])
+            count -= parts[-1].shape[0]
+        return [rows for rows in parts if rows.shape[0]]
+
+
+def _shuffled_windows(
+    chunks: Sequence[Chunk[Rows]], seed: int, start: int, window_rows: int, dtype: Any, repeatable: bool
+) -> Iterator[tuple[int, Rows]]:
+    """Shuffled rows and the position of the first, from the window on that has the row at position `start`."""
+    n_rows, share = _total_rows(chunks), window_rows // min(_LANES, len(chunks))
+    position = epoch = window = 0
+    if n_rows < ENDLESS:
+        epoch, within = divmod(start, n_rows)
+        ends = np.cumsum(_window_sizes(_lanes(chunks, seed, epoch), share))
+        window = int(np.searchsorted(ends, within, side="right"))
+        position = epoch * n_rows + int(ends[window - 1] if window else 0)
+    while True:
+        lanes = [_Lane(lane, window * share) for lane in _lanes(chunks, seed, epoch)]
+        begin = position
+        while pieces := [as_rows(piece, dtype) for lane in lanes for piece in lane.take(share)]:
+            size = sum(piece.shape[0] for piece in pieces)
+            if position + size > start:
+                order = _random_order(seed, Purpose.WINDOW, (epoch << 16) + window, size)
+                yield position, _shuffled(pieces, order)
+            position, window = position + size, window + 1
+        if n_rows < ENDLESS:
+            _check_count((epoch + 1) * n_rows, position)
+        if not repeatable or position == begin:
+            return
+        epoch, window = epoch + 1, 0
+
+
+def _total_rows(chunks: Sequence[Chunk[Rows]]) -> int:
+    """The number of rows, or `ENDLESS` if it is unknown."""
+    counts = [chunk.n_rows for chunk in chunks]
+    return ENDLESS if None in counts else sum(filter(None, counts))
+
+
+def _check_count(expected: int, n_rows: int) -> None:
+    """Raises a ValueError unless as many rows were read as expected."""
+    if n_rows != expected:
+        raise ValueError(
+            f"{expected:,} rows were expected, but there are {n_rows:,}: the files have changed, or n_rows is wrong"
+        )
+
+
+def _random_order(seed: int, stream: Purpose, block: int, n: int) -> Array:
+    """A random order of ``0..n-1``: that of 32-bit words, sorted by their halves, for which NumPy has a radix sort."""
+    words = philox.words(seed, stream, block & 0xFFFFFFFF, 1, n)[0]
+    low = np.argsort(words.astype(np.uint16), kind="stable")
+    return low[np.argsort((words >> np.uint64(16)).astype(np.uint16)[low], kind="stable")]
+
+
+def _lanes(chunks: Sequence[Chunk[Rows]], seed: int, epoch: int) -> list[list[Chunk[Rows]]]:
+    """The chunks in the order of this pass, dealt out to lanes."""
+    order = [chunks[k] for k in _random_order(seed, Purpose.CHUNK, epoch, len(chunks))]
+    return [order[lane::_LANES] for lane in range(min(_LANES, len(order)))]
+
+
+def _window_sizes(lanes: Sequence[Sequence[Chunk[Rows]]], share: int) -> Array:
+    """The number of rows of each window of a pass, if all counts are known."""
+    lengths = np.array([sum(chunk.n_rows or 0 for chunk in lane) for lane in lanes])
+    starts = share * np.arange(-(-lengths.max() // share))
+    return np.clip(lengths - starts[:, None], 0, share).sum(axis=1)
+
+
+def _shuffled(pieces: list[Rows], order: Array) -> Rows:
+    """The rows of all pieces, row i at place ``order[i]``."""
+    if sparse.issparse(pieces[0]):
+        return stack(pieces)[np.argsort(order)]
+    # Each piece is written straight to its places, a row as one item of so many bytes: several times faster.
+    result, start = np.empty((len(order), pieces[0].shape[1]), pieces[0].dtype), 0
+    row = np.dtype((np.void, result.dtype.itemsize * result.shape[1]))
+    places = result.view(row)[:, 0]
+    for piece in pieces:
+        places[order[start : start + len(piece)]] = piece.view(row)[:, 0]
+        start += len(piece)
+    return result

@@ -57,20 +57,18 @@ class _CpuFeatures(NumpyFeatures):
         self._pool: ThreadPoolExecutor | None = None
 
     def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
-        X = self._checked(X)
-        if n_blocks > 1:
-            return np.concatenate([self.features(block + i, X) for i in range(n_blocks)], axis=1)
-        result = np.empty((X.shape[0], self.n_features), self._dtype)
-        W, b = self._frequencies.of_block(block)
-        if issparse(X):
-            sparse.features(*_parts(X), W, b, result, self._law, self._degree)
-        else:
-            dense.features(X, W, b, result, self._law, self._degree)
-        result *= self._amplitude.astype(self._dtype)
-        return result
+        verbs, rows = self._prepared(X)
+        parts = []
+        for i in range(n_blocks):
+            ((_, W, b),) = self._frequencies.groups(block + i, 1, alone=True)
+            part = np.empty((X.shape[0], self.n_features), self._dtype)
+            verbs.features(*rows, W, b, part, self._law, self._degree)
+            part *= self._amplitude.astype(self._dtype)
+            parts.append(part)
+        return np.concatenate(parts, axis=1) if n_blocks > 1 else parts[0]
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
-        X = self._checked(X)
+        verbs, rows = self._prepared(X)
         n_blocks, n_features, n_columns = coefficients.shape
         if n_features != self.n_features:
             raise ValueError(f"blocks of {n_features} coefficients met blocks of {self.n_features} features")
@@ -78,33 +76,30 @@ class _CpuFeatures(NumpyFeatures):
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=issparse(X)):
             A = np.ascontiguousarray(coefficients[blocks] * self._amplitude[:, None], dtype=self._dtype)
             A = A.reshape(-1, n_columns)
-            setting = (W, b, A, scores, self._law, self._degree, self.n_features)
-            if issparse(X):
-                self._share(sparse.decision, (*_parts(X), *setting), X.shape[0], len(A))
-            else:
-                self._share(dense.decision, (X, *setting), X.shape[0], len(A))
+            arguments = (*rows, W, b, A, scores, self._law, self._degree, self.n_features)
+            self._share(verbs.decision, arguments, X.shape[0], len(A))
         return scores
 
     def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
-        X = self._checked(X)
+        verbs, rows = self._prepared(X)
         if len(G) != X.shape[0]:
             raise ValueError(f"{len(G)} rows of G met {X.shape[0]} rows of X")
         result = np.zeros((n_blocks, self.n_features, G.shape[1]))
         weights = np.ascontiguousarray(G, dtype=self._dtype)
         for blocks, W, b in self._frequencies.groups(first_block, n_blocks, alone=False):
-            setting = (W, b, weights, result[blocks].reshape(-1, G.shape[1]), self._law, self._degree, self.n_features)
-            n_units = (blocks.stop - blocks.start) * self._units
-            if issparse(X):
-                self._share(sparse.adjoint, (*_parts(X), *setting), n_units, X.shape[0], _LANES)
-            else:
-                self._share(dense.adjoint, (X, *setting), n_units, X.shape[0], _LANES)
+            sums = result[blocks].reshape(-1, G.shape[1])
+            arguments = (*rows, W, b, weights, sums, self._law, self._degree, self.n_features)
+            self._share(verbs.adjoint, arguments, (blocks.stop - blocks.start) * self._units, X.shape[0], _LANES)
         return result * self._amplitude[:, None]
 
-    def _checked(self, X: Rows) -> Rows:
-        """X in the form that the kernels need, which check nothing."""
+    def _prepared(self, X: Rows) -> tuple[Any, tuple[Array, ...]]:
+        """The module of the kernels for these rows, and the rows as arrays in the form that they need unchecked."""
         if X.shape[1] != self._n_dims:
             raise ValueError(f"rows of {X.shape[1]} columns met frequencies of {self._n_dims}")
-        return as_rows(X, self._dtype)
+        X = as_rows(X, self._dtype)
+        if not issparse(X):
+            return dense, (X,)
+        return sparse, (X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False))
 
     def _share(self, kernel: Callable[..., None], arguments: tuple[Any, ...], n: int, each: int, unit: int = 1) -> None:
         """Calls ``kernel(*arguments, start, stop)`` over ``0..n-1``, cut between the threads at multiples of `unit`."""
@@ -130,10 +125,6 @@ class _Frequencies:
         block_bytes = self._rows * (n_dims + 1) * backend.dtype.itemsize
         self._max_cached = backend.cache_bytes // block_bytes
         self._together = max(1, _GROUP_BYTES // block_bytes)
-
-    def of_block(self, block: int) -> tuple[Array, Array]:
-        (_, W, b), *_ = self.groups(block, 1, alone=True)
-        return W, b
 
     def groups(self, first: int, count: int, alone: bool) -> Iterator[tuple[slice, Array, Array]]:
         """Blocks ``first..first+count-1``, some at a time: their numbers, counted from `first`, and their arrays."""
@@ -170,8 +161,3 @@ def _extended(array: Array, length: int) -> Array:
     room = np.empty((length, *array.shape[1:]), array.dtype)
     room[: len(array)] = array
     return room
-
-
-def _parts(X: Any) -> tuple[Array, Array, Array]:
-    """A CSR matrix in the form that the kernels need."""
-    return X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)

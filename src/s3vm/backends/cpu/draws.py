@@ -32,15 +32,11 @@ _COSINE = tuple((-1) ** k * (2 * pi) ** (2 * k) / factorial(2 * k) for k in rang
 
 
 def uniforms(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
-    result = np.empty((n_rows, n_columns))
-    _fill_uniforms(result, block, int(stream), np.uint64(seed))
-    return result
+    return _filled(seed, stream, block, n_rows, n_columns, False)
 
 
 def normals(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
-    result = np.empty((n_rows, n_columns))
-    _fill_normals(result, block, int(stream), np.uint64(seed))
-    return result
+    return _filled(seed, stream, block, n_rows, n_columns, True)
 
 
 def cauchy(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
@@ -50,6 +46,12 @@ def cauchy(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) 
 def students(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int, degrees: int) -> Array:
     scale = normals(seed, Purpose.SCALE, block, n_rows, degrees)
     return philox.students_of(normals(seed, stream, block, n_rows, n_columns), scale)
+
+
+def _filled(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int, are_normal: bool) -> Array:
+    result = np.empty((n_rows, n_columns))
+    _fill(result, block, int(stream), np.uint64(seed), are_normal)
+    return result
 
 
 @_inlined
@@ -92,49 +94,44 @@ def _deliver(out, values, first, count, width):
             row += 1
 
 
-@_entry
-def _fill_uniforms(out, block, stream, seed):
-    width = (out.shape[1] + 3) // 4
-    counters = np.empty((2, _CHUNK), np.uint64)
-    words = np.empty((4, _CHUNK), np.uint64)
-    values = np.empty((4, _CHUNK))
-    total = out.shape[0] * width
-    for first in range(0, total, _CHUNK):
-        count = min(_CHUNK, total - first)
-        _words(words, counters, first, count, width, block, stream, seed)
-        for k in range(4):
-            for t in range(count):
-                values[k, t] = (words[k, t] + 0.5) * 2.0**-32
-        _deliver(out, values, first, count, width)
+@_inlined
+def _box_muller(words, values, mantissa, exponent, count):
+    """Normal numbers from words, two by two; `mantissa` and `exponent` are scratch."""
+    bits = mantissa.view(np.int64)
+    half = np.int64(0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2): below them a number belongs to the next power of two
+    for k in range(0, 4, 2):
+        for t in range(count):
+            mantissa[t] = (words[k, t] + 0.5) * 2.0**-32
+        for t in range(count):
+            power = (bits[t] - half) >> 52
+            exponent[t] = power
+            bits[t] -= power << 52
+        for t in range(count):
+            s = (mantissa[t] - 1.0) / (mantissa[t] + 1.0)
+            radius = np.sqrt(-2.0 * (exponent[t] * 0.6931471805599453 + s * _horner(_LOG, s * s)))
+            turn = (words[k + 1, t] + 0.5) * 2.0**-32 - 0.5  # half a turn back: both signs flip
+            fold = 0.25 - abs(turn)
+            u = fold * fold
+            values[k, t] = -radius * fold * _horner(_SINE, u)
+            sine = radius * _horner(_COSINE, u)
+            values[k + 1, t] = sine if turn < 0.0 else -sine
 
 
 @_entry
-def _fill_normals(out, block, stream, seed):
+def _fill(out, block, stream, seed, are_normal):
     width = (out.shape[1] + 3) // 4
     counters = np.empty((2, _CHUNK), np.uint64)
     words = np.empty((4, _CHUNK), np.uint64)
     values = np.empty((4, _CHUNK))
     mantissa, exponent = np.empty(_CHUNK), np.empty(_CHUNK)
-    bits = mantissa.view(np.int64)
-    half = np.int64(0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2): below them a number belongs to the next power of two
     total = out.shape[0] * width
     for first in range(0, total, _CHUNK):
         count = min(_CHUNK, total - first)
         _words(words, counters, first, count, width, block, stream, seed)
-        for k in range(0, 4, 2):
-            for t in range(count):
-                mantissa[t] = (words[k, t] + 0.5) * 2.0**-32
-            for t in range(count):
-                power = (bits[t] - half) >> 52
-                exponent[t] = power
-                bits[t] -= power << 52
-            for t in range(count):
-                s = (mantissa[t] - 1.0) / (mantissa[t] + 1.0)
-                radius = np.sqrt(-2.0 * (exponent[t] * 0.6931471805599453 + s * _horner(_LOG, s * s)))
-                turn = (words[k + 1, t] + 0.5) * 2.0**-32 - 0.5  # half a turn back: both signs flip
-                fold = 0.25 - abs(turn)
-                u = fold * fold
-                values[k, t] = -radius * fold * _horner(_SINE, u)
-                sine = radius * _horner(_COSINE, u)
-                values[k + 1, t] = sine if turn < 0.0 else -sine
+        if are_normal:
+            _box_muller(words, values, mantissa, exponent, count)
+        else:
+            for k in range(4):
+                for t in range(count):
+                    values[k, t] = (words[k, t] + 0.5) * 2.0**-32
         _deliver(out, values, first, count, width)

@@ -93,14 +93,9 @@ def _times(r, d):
 
 @inlined
 def _multiply_six(y, z):
-    return (
-        multiply(y[0], z[0]),
-        multiply(y[1], z[1]),
-        multiply(y[2], z[2]),
-        multiply(y[3], z[3]),
-        multiply(y[4], z[4]),
-        multiply(y[5], z[5]),
-    )
+    y0, y1, y2, y3, y4, y5 = y
+    z0, z1, z2, z3, z4, z5 = z
+    return multiply(y0, z0), multiply(y1, z1), multiply(y2, z2), multiply(y3, z3), multiply(y4, z4), multiply(y5, z5)
 
 
 @inlined

@@ -67,25 +67,27 @@ class Scan:
 
 
 def _without_tensors(x: Any, tensors: list[torch.Tensor]) -> Any:
-    """x with its tensors, which are appended to `tensors`, replaced by a mark; tuples, lists and dicts are entered."""
-    if isinstance(x, torch.Tensor):
-        tensors.append(x)
+    """x with its tensors, which are appended to `tensors`, replaced by a mark."""
+
+    def replaced(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        tensors.append(leaf)
         return torch.Tensor
-    if isinstance(x, dict):
-        return {name: _without_tensors(value, tensors) for name, value in x.items()}
-    if isinstance(x, list | tuple):
-        parts = [_without_tensors(value, tensors) for value in x]
-        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
-    return x
+
+    return _mapped(replaced, x)
 
 
 def _with_tensors(x: Any, tensors: Iterator[torch.Tensor]) -> Any:
     """The reverse of `_without_tensors`."""
-    if x is torch.Tensor:
-        return next(tensors)
+    return _mapped(lambda leaf: next(tensors) if leaf is torch.Tensor else leaf, x)
+
+
+def _mapped(change: Callable[[Any], Any], x: Any) -> Any:
+    """x with `change` applied to what is in its tuples, lists and dicts."""
     if isinstance(x, dict):
-        return {name: _with_tensors(value, tensors) for name, value in x.items()}
+        return {name: _mapped(change, value) for name, value in x.items()}
     if isinstance(x, list | tuple):
-        parts = [_with_tensors(value, tensors) for value in x]
+        parts = [_mapped(change, value) for value in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
-    return x
+    return change(x)

@@ -9,11 +9,10 @@ try:
 except ImportError:
     raise ImportError('files of rows need pyarrow, which is not installed: pip install "s3vm[cli]"') from None
 from s3vm.sources.base import Chunk
-from s3vm.sources.readers.chunks import Batch
 from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.formats import files_of, has_names
 from s3vm.sources.readers.labels import label_key
-from s3vm.sources.readers.table import Table, TableStream, read, stream
+from s3vm.sources.readers.table import Batch, Table, TableStream, read, stream
 from s3vm.sources.readers.writer import Writer
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from s3vm._utils.typing import Array
-from s3vm.sources.readers.base import TabularFile
 from s3vm.sources.readers.errors import TableError, listed, nearest, shortened
 from s3vm.sources.readers.labels import label_key, labels_of
+from s3vm.sources.readers.tabular import TabularFile
 
 __all__ = ["Columns", "FeaturePlan", "category_keys", "feature_names", "plan_features"]
 

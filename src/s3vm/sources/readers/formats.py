@@ -3,12 +3,9 @@
 import os
 from pathlib import Path
 
-from s3vm.sources.readers.base import MatrixFile, TabularFile, is_compressed, is_utf8
-from s3vm.sources.readers.csv import CsvFile
 from s3vm.sources.readers.errors import TableError
-from s3vm.sources.readers.numpy_files import NpyFile, NpzFile
-from s3vm.sources.readers.parquet import ParquetFile
-from s3vm.sources.readers.svmlight import SvmlightFile
+from s3vm.sources.readers.matrices import MatrixFile, NpyFile, NpzFile, SvmlightFile, is_compressed
+from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
 
 __all__ = ["FORMATS", "files_of", "format_of", "has_names", "open_file"]
 

@@ -2,27 +2,46 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
+from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.input_checks import check_size
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.sources.base import Chunk
-from s3vm.sources.readers.base import MatrixFile, TabularFile
-from s3vm.sources.readers.chunks import Batch, concatenated, grouped, matrix_chunks, tabular_chunks
-from s3vm.sources.readers.columns import Columns, feature_names
+from s3vm.sources.readers.columns import Columns, FeaturePlan, category_keys, feature_names, plan_features
 from s3vm.sources.readers.errors import TableError, listed
 from s3vm.sources.readers.formats import files_of, open_file
-from s3vm.sources.readers.labels import USUAL_MARKS, of_one_kind
+from s3vm.sources.readers.labels import USUAL_MARKS, labels_of, of_one_kind
+from s3vm.sources.readers.matrices import MatrixFile, Piece, SvmlightFile
+from s3vm.sources.readers.tabular import TabularFile
 
-__all__ = ["MissingValues", "Table", "TableStream", "read", "stream"]
+__all__ = ["Batch", "Table", "TableStream", "read", "stream"]
+
+
+class Batch(NamedTuple):
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    rows : float array or CSR matrix of shape (n, d)
+    labels : array of n objects, or None if none were asked for
+        As they are in the file, text or numbers; None where there is no label.
+    passed_through : dict of name to pyarrow array
+        The columns to `keep`, as they are.
+    """
+
+    rows: Rows
+    labels: Array | None
+    passed_through: dict[str, Any]
 
 
 class Table(NamedTuple):
@@ -39,29 +58,6 @@ class Table(NamedTuple):
     rows: Rows
     labels: Array | None
     names: list[str] | None
-
-
-class MissingValues:
-    """Values that are missing or infinite: how many each column has, and where the first one is."""
-
-    def __init__(self) -> None:
-        self.counts = Counter[int]()  # of columns that have any: columns may be very many
-        self.first: tuple[int, int] | None = None
-
-    def count(self, rows: Rows, first: int) -> None:
-        """Counts those of some rows, the first of which has number `first`."""
-        finite = np.isfinite(rows.data if sparse.issparse(rows) else rows)
-        if finite.all():
-            return
-        at, columns = np.nonzero(~finite) if not sparse.issparse(rows) else _places(rows, np.flatnonzero(~finite))
-        self.counts.update(columns.tolist())
-        if self.first is None:
-            self.first = first + int(at[0]), int(columns[0])
-
-
-def _places(rows: Rows, entries: Array) -> tuple[Array, Array]:
-    """The rows and columns of entries of a CSR matrix."""
-    return np.searchsorted(rows.indptr, entries, side="right") - 1, rows.indices[entries]
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class TableStream:
 
     def __iter__(self) -> Iterator[Batch]:
         first = 1
-        for batch in grouped(self.unchecked(), self.size):
+        for batch in _grouped(self.unchecked(), self.size):
             self.check(batch.rows, first)
             yield batch
             first += batch.rows.shape[0]
@@ -105,24 +101,28 @@ class TableStream:
 
         The first of them has number `first` of the whole table, or of the part that `of` names.
         """
-        missing = MissingValues()
-        missing.count(rows, first)
-        self.refuse(missing, of)
+        self.check_finite(rows, first, of)
         try:
             check_size(rows.data if sparse.issparse(rows) else rows, rows.dtype)
         except ValueError as problem:
             raise TableError(f"{self.path}: {problem}") from None
 
-    def refuse(self, missing: MissingValues, of: str = "") -> None:
-        """Raises a TableError if there are values that are missing or infinite."""
-        if missing.first is None:
+    def check_finite(self, rows: Rows, first: int, of: str = "") -> None:
+        """Raises a TableError if any of these rows has missing or infinite values."""
+        is_missing = ~np.isfinite(rows.data if sparse.issparse(rows) else rows)
+        if not is_missing.any():
             return
-        row, column = missing.first
-        names = {at: str(at + 1) if self.names is None else self.names[at] for at in missing.counts}
-        columns = listed([f"{names[at]!r} {count:,}" for at, count in sorted(missing.counts.items())])
+        if sparse.issparse(rows):
+            entries = np.flatnonzero(is_missing)
+            at, columns = np.searchsorted(rows.indptr, entries, side="right") - 1, rows.indices[entries]
+        else:
+            at, columns = np.nonzero(is_missing)
+        different, counts = np.unique(columns, return_counts=True)
+        names = {k: repr(str(k + 1) if self.names is None else self.names[k]) for k in different.tolist()}
+        by_column = listed([f"{name} {count:,}" for name, count in zip(names.values(), counts, strict=True)])
         raise TableError(
-            f"{self.path}: values are missing or infinite, the first in row {row:,}{of}, column {names[column]!r}; by "
-            f"column: {columns}. Fill them in, or leave out those rows or columns"
+            f"{self.path}: values are missing or infinite, the first in row {first + at[0]:,}{of}, column "
+            f"{names[int(columns[0])]}; by column: {by_column}. Fill them in, or leave out those rows or columns"
         )
 
     def warn_of_lost_digits(self, rows: Rows) -> None:
@@ -196,22 +196,6 @@ def _checked_paths(path: Any) -> list[str]:
     return [os.fspath(entry) for entry in paths]
 
 
-def _chunks(
-    name: str, files: Sequence[TabularFile | MatrixFile], columns: Columns, size: int, pieces: bool
-) -> tuple[list[str] | None, list[Chunk[Batch]]]:
-    """The names of the features, and the parts of all files."""
-    tabular = [file for file in files if isinstance(file, TabularFile)]
-    matrices = [file for file in files if isinstance(file, MatrixFile)]
-    if tabular and matrices:
-        raise TableError(f"{name} mixes files with column names and files without: read them separately")
-    if tabular:
-        names = feature_names(tabular, columns)
-        return names, tabular_chunks(tabular, columns, names)
-    if columns.drop or columns.keep or columns.encode:
-        raise TableError(f"{name}: the columns have no names, so none can be dropped, kept or encoded")
-    return columns.feature_names, matrix_chunks(matrices, columns, size, pieces)
-
-
 def read(
     path: Any,
     target: str | None = None,
@@ -222,16 +206,112 @@ def read(
 ) -> Table:
     """A whole file or folder; `progress` is called with the number of rows read, `options` are those of `stream`."""
     source = stream(path, target, features, size=sys.maxsize, **options)
-    batches, missing, n_rows = [], MissingValues(), 0
+    batches, n_rows = [], 0
     for batch in source.unchecked():
         batches.append(batch)
-        missing.count(batch.rows, n_rows + 1)
         n_rows += batch.rows.shape[0]
         if progress is not None:
             progress(n_rows)
     if not n_rows:
         raise TableError(f"{path} has no rows")
-    source.refuse(missing)
-    whole = concatenated(batches)
+    whole = _concatenated(batches)
+    del batches  # as large as the table
+    source.check_finite(whole.rows, 1)
     source.warn_of_lost_digits(whole.rows)
     return Table(whole.rows, None if whole.labels is None else of_one_kind(whole.labels), source.names)
+
+
+def _chunks(
+    name: str, files: Sequence[TabularFile | MatrixFile], columns: Columns, size: int, pieces: bool
+) -> tuple[list[str] | None, list[Chunk[Batch]]]:
+    """The names of the features, and the parts of all files."""
+    tabular = [file for file in files if isinstance(file, TabularFile)]
+    matrices = [file for file in files if isinstance(file, MatrixFile)]
+    if tabular and matrices:
+        raise TableError(f"{name} mixes files with column names and files without: read them separately")
+    if tabular:
+        names = feature_names(tabular, columns)
+        return names, _tabular_chunks(tabular, columns, names)
+    if columns.drop or columns.keep or columns.encode:
+        raise TableError(f"{name}: the columns have no names, so none can be dropped, kept or encoded")
+    return columns.feature_names, _matrix_chunks(matrices, columns, size, pieces)
+
+
+def _matrix_chunks(files: Sequence[MatrixFile], columns: Columns, size: int, pieces: bool) -> list[Chunk[Batch]]:
+    """The chunks of files without names: a file each, or some lines of an svmlight file if it is read in `pieces`."""
+    n_features, chunks = columns.n_features, list[Chunk[Batch]]()
+    for file in files:
+        if pieces and isinstance(file, SvmlightFile):
+            for piece in file.pieces(n_features):
+                n_features = piece.n_features
+                chunks.append(Chunk(piece.n_rows, partial(_read_piece, file, piece, columns)))
+        else:
+            chunks.append(Chunk(None, partial(_read_matrix, file, columns, n_features, size)))
+    return chunks
+
+
+def _tabular_chunks(files: Sequence[TabularFile], columns: Columns, names: list[str]) -> list[Chunk[Batch]]:
+    """The chunks of files whose columns have names: a chunk per group of rows."""
+    chunks = list[Chunk[Batch]]()
+    for file in files:
+        plan = plan_features(file, names, [*columns.targets, *columns.keep])
+        file.check_numbers(plan.numeric)
+        file.check_labels([*columns.targets, *{column for column, _ in plan.indicators.values()}])
+        for group, n_rows in enumerate(file.groups):
+            chunks.append(Chunk(n_rows, partial(_read_group, file, plan, columns, group)))
+    return chunks
+
+
+def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, size: int) -> Iterator[Batch]:
+    """The rows of a file that is read at once, or mapped, in batches of `size`."""
+    X, y = file.arrays(columns.target, n_features, columns.dtype)
+    labels = None if y is None else labels_of(y, columns.marks)
+    for start in range(0, X.shape[0], size):
+        part = slice(start, start + size)
+        yield Batch(as_rows(X[part], columns.dtype), None if labels is None else labels[part], {})
+
+
+def _read_piece(file: SvmlightFile, piece: Piece, columns: Columns) -> Iterator[Batch]:
+    """The rows of a piece of an svmlight file, in one batch."""
+    X, y = file.read_piece(piece, columns.dtype)
+    yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
+
+
+def _read_group(file: TabularFile, plan: FeaturePlan, columns: Columns, group: int) -> Iterator[Batch]:
+    """The rows of a group of a file whose columns have names."""
+    encoded = dict.fromkeys(column for column, _ in plan.indicators.values())
+    others = dict.fromkeys([*encoded, *columns.targets, *columns.keep])
+    for batch in file.batches(plan.numeric, list(others), columns.dtype, group):
+        n_rows = len(next(iter(batch.values())))
+        keys = {column: category_keys(batch[column]) for column in encoded}
+        rows = np.empty((n_rows, len(plan.names)), columns.dtype)
+        for at, name in enumerate(plan.names):
+            if name in plan.indicators:
+                column, value = plan.indicators[name]
+                rows[:, at] = keys[column] == value
+            else:
+                rows[:, at] = batch[name].to_numpy(zero_copy_only=False)
+        labels = None if columns.target is None else labels_of(batch[columns.target], columns.marks)
+        yield Batch(rows, labels, {name: batch[name] for name in columns.keep})
+
+
+def _grouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """Small batches concatenated until they have `size` rows."""
+    waiting: list[Batch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(part.rows.shape[0] for part in waiting) >= size:
+            yield _concatenated(waiting)
+            waiting = []
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(batches: list[Batch]) -> Batch:
+    """The rows of all batches in one."""
+    if len(batches) == 1:
+        return batches[0]
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    names = batches[0].passed_through
+    passed_through = {name: pa.chunked_array([batch.passed_through[name] for batch in batches]) for name in names}
+    return Batch(stack([batch.rows for batch in batches]), np.concatenate(labels) if labels else None, passed_through)

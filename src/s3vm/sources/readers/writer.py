@@ -14,8 +14,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from s3vm._utils.atomic import replacing
-from s3vm.sources.readers.base import is_utf8
 from s3vm.sources.readers.errors import TableError
+from s3vm.sources.readers.tabular import is_utf8
 
 __all__ = ["Writer"]
 

@@ -1,0 +1,278 @@
+"""Files whose columns have names and types: csv and Parquet.
+
+The libraries that parse files raise whatever they like for a file that is damaged or forged: errors of compression, of
+arithmetic, of Python's own parser. Each format turns all of them into a TableError.
+"""
+
+import codecs
+import lzma
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from s3vm.sources.readers.errors import TableError, listed, shortened
+
+__all__ = ["CsvFile", "ParquetFile", "TabularFile", "is_utf8"]
+
+_SEPARATORS = (",", ";", "\t")
+_BLOCK_BYTES = 1 << 20  # that are parsed together
+_BLOCK_LINES = 100  # or as many lines, if they are long
+_MAX_HEADER = 1 << 20  # bytes of the first line
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+_PARQUET_ROWS = 1 << 14  # rows that are read together
+_PAGE_BYTES = 1 << 16
+_WHOLE_BYTES = 64 << 20  # a smaller row group is decoded at once, which is faster
+
+_Arrays = dict[str, pa.Array]  # by the names of columns
+
+
+class TabularFile(ABC):
+    """A file of any size whose columns have names and types."""
+
+    path: str
+    types: dict[str, pa.DataType]  # as far as the start of the file tells
+    groups: Sequence[int | None]  # rows in each part that can be read alone; None if only reading them tells
+
+    @abstractmethod
+    def __init__(self, path: str) -> None: ...
+
+    @abstractmethod
+    def example(self, name: str) -> str:
+        """A value of that column, in quotes, and where it is."""
+
+    @abstractmethod
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
+        """These columns of a group, some rows at a time: the numbers cast to that dtype, the others as they are."""
+
+    def set_types(self, schema: pa.Schema) -> None:
+        """Sets the types of the columns; a TableError if two have the same name."""
+        repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+        if repeated:
+            raise TableError(f"{self.path} has several columns named {listed(list(map(repr, repeated)))}: rename them")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+
+    def check_numbers(self, names: Sequence[str]) -> None:
+        """Raises a TableError if any of these columns does not hold numbers."""
+        wrong = [name for name in names if not _is_number(self.types[name])]
+        if wrong:
+            examples = [f"{name!r} ({self.example(name)})" for name in wrong]
+            raise TableError(
+                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers, or "
+                f"drop {shortened(','.join(wrong))}"
+            )
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """Raises a TableError if any of these columns holds neither text nor numbers, such as lists or times."""
+        for name in names:
+            if not _is_label(self.types[name]):
+                raise TableError(
+                    f"{self.path}: column {shortened(repr(name))} holds {shortened(self.types[name])}, where text or "
+                    "numbers are needed: give another column, or write it as text"
+                )
+
+
+class CsvFile(TabularFile):
+    """Text with column names in the first line, separated by whichever it has most of: commas, semicolons or tabs.
+
+    Without a `header`, columns are named f0, f1, ...; with ``header=None``, the first line is one unless there is a
+    number in it.
+    """
+
+    groups = (None,)  # a line in the middle cannot be found without reading those before it
+
+    def __init__(self, path: str, header: bool | None = True) -> None:
+        self.path = path
+        line = self._first_line()
+        self._separator = max(_SEPARATORS, key=lambda separator: line.count(separator.encode()))
+        self._block = max(_BLOCK_BYTES, _BLOCK_LINES * len(line))
+        fields = [field.strip() for field in line.decode().split(self._separator)]
+        self._has_header = not any(map(_NUMBER.fullmatch, fields)) if header is None else header
+        self.types = {}
+        guess = pa_csv.ConvertOptions()
+        try:
+            reader = self._open(guess)
+            self._start = next(iter(reader), None)
+        except Exception as problem:
+            raise self._explained(problem, guess) from None
+        self.set_types(reader.schema)
+        if all(map(_NUMBER.fullmatch, self.types)):
+            raise TableError(f"{path} begins with numbers: its first line must hold the column names")
+        binary = [name for name, kind in self.types.items() if pa.types.is_binary(kind)]
+        if binary:
+            raise TableError(f"{path}: column {shortened(repr(binary[0]))} is not UTF-8: save the file as UTF-8")
+
+    def _first_line(self) -> bytes:
+        """The first line, if it can hold the names of columns."""
+        try:
+            with pa.input_stream(self._source(), compression=None if self._is_xz else "detect") as file:
+                start = file.read(_MAX_HEADER)
+        except (ValueError, OSError, EOFError, lzma.LZMAError) as problem:
+            raise TableError(f"{self.path} cannot be read as csv: {problem}") from None
+        if not start.strip():
+            raise TableError(f"{self.path} is empty")
+        line: bytes = start.split(b"\n", 1)[0]
+        if b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise TableError(f"{self.path} is not UTF-8 but probably UTF-16: save the file as UTF-8")
+        if len(line) == _MAX_HEADER:
+            raise TableError(f"{self.path}, line 1 is longer than {_MAX_HEADER:,} bytes, too long for column names")
+        if not is_utf8(line):
+            raise TableError(f"{self.path}, line 1 (the column names) is not UTF-8: save the file as UTF-8")
+        return line
+
+    def example(self, name: str) -> str:
+        values = [] if self._start is None else self._start[name].to_pylist()
+        for number, value in enumerate(values):
+            if isinstance(value, str) and value.strip() and not _reads_as_number(value):
+                return f"{value[:30]!r} in line {number + 1 + self._has_header}"  # at least: a row may have several
+        return _quoted_value(values)
+
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
+        number = pa.from_numpy_dtype(dtype)
+        types = {name: pa.bool_() if pa.types.is_boolean(self.types[name]) else number for name in numbers}
+        options = pa_csv.ConvertOptions(
+            column_types=types | dict.fromkeys(others, pa.string()), include_columns=[*numbers, *others]
+        )
+        try:
+            for batch in self._open(options):
+                yield _cast_numbers(batch, numbers, number)
+        except Exception as problem:
+            raise self._explained(problem, options) from None
+
+    @property
+    def _is_xz(self) -> bool:
+        return Path(self.path).suffix.lower() == ".xz"
+
+    def _source(self) -> Any:
+        """What pyarrow reads: the path, whose compression it knows, unless that is xz."""
+        return lzma.open(self.path) if self._is_xz else self.path
+
+    def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
+        return pa_csv.open_csv(
+            self._source(),
+            pa_csv.ReadOptions(
+                block_size=self._block, use_threads=use_threads, autogenerate_column_names=not self._has_header
+            ),
+            pa_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+            options,
+        )
+
+    def _explained(self, problem: Exception, options: pa_csv.ConvertOptions) -> TableError:
+        """The problem and its line, which only a single thread knows: the file is read once more to find it."""
+        try:
+            for _ in self._open(options, use_threads=False):
+                pass
+        except Exception as again:
+            problem = again
+        text = shortened(str(problem), 300)
+        line = re.search(r"Row #(\d+)", text)
+        where = f"{self.path}, line {int(line[1]):,}" if line else self.path
+        if ragged := re.search(r"Expected (\d+) columns, got (\d+)", text):
+            return TableError(f"{where}: {ragged[2]} values, but the first line has {ragged[1]} columns")
+        if wrong := re.search(r"In CSV column #(\d+).*invalid value (.*)", text, re.DOTALL):
+            names = [shortened(repr(name)) for name in self.types]
+            name = names[int(wrong[1])] if names else wrong[1]
+            return TableError(f"{where}: {wrong[2]} in column {name} is not a number")
+        if "invalid UTF8" in text:
+            return TableError(f"{where} is not UTF-8: save the file as UTF-8")
+        return TableError(f"{where} cannot be read as csv: {text}")
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+class ParquetFile(TabularFile):
+    """A parquet file, read by row groups."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with self._file() as file:
+                schema = file.schema_arrow
+                self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+        except Exception as problem:
+            raise self._broken(problem) from None
+        self.set_types(schema)
+
+    def example(self, name: str) -> str:
+        with self._open() as file:
+            try:
+                values = next(file.iter_batches(_PARQUET_ROWS, columns=[name]))[name].to_pylist()
+            except Exception:
+                values = []
+        return _quoted_value(values)
+
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
+        columns = [*numbers, *others]
+        with self._open() as file:
+            try:
+                if (self.groups[group] or 0) * 8 * len(columns) <= _WHOLE_BYTES:
+                    batches = iter(file.read_row_group(group, columns).to_batches(_PARQUET_ROWS))
+                else:
+                    batches = file.iter_batches(_PARQUET_ROWS, row_groups=[group], columns=columns)
+                for batch in batches:
+                    batch.validate(full=True)  # text that is not UTF-8, offsets outside the data
+                    yield _cast_numbers(batch, numbers, pa.from_numpy_dtype(dtype))
+            except Exception as problem:
+                rows = sum(n_rows or 0 for n_rows in self.groups[:group])
+                raise TableError(
+                    f"{self.path}: row group {group + 1:,} of {len(self.groups):,}, from row {rows + 1:,} on, is "
+                    f"damaged ({shortened(problem)}): write the file again, or leave it out"
+                ) from None
+
+    def _open(self) -> pq.ParquetFile:
+        try:
+            return self._file()
+        except Exception as problem:
+            raise self._broken(problem) from None
+
+    def _file(self) -> pq.ParquetFile:
+        # Pages are read as they are needed: a row group may be as large as the file.
+        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE_BYTES)
+
+    def _broken(self, problem: Exception) -> TableError:
+        return TableError(f"{self.path} is not a parquet file, or is damaged: {shortened(problem)}")
+
+
+def _quoted_value(values: Iterable[Any]) -> str:
+    """The first value that is not missing, in quotes."""
+    return repr(str(next((value for value in values if value is not None), ""))[:30])
+
+
+def _cast_numbers(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> _Arrays:
+    """The columns of a batch by name, `numbers` cast to the type `number`."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return columns | {name: columns[name].cast(number, safe=False) for name in numbers}
+
+
+def is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether a column of that type can be read as numbers; one that is empty at the start may be."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    """Whether a column of that type can be read as labels: text, numbers, or days."""
+    if pa.types.is_dictionary(kind):
+        return _is_label(kind.value_type)
+    return _is_number(kind) or pa.types.is_date(kind) or kind in (pa.string(), pa.large_string())
