@@ -1,25 +1,28 @@
-"""What the stochastic solvers share: the slopes of the losses over a batch, and the meaning of their settings."""
+"""What the stochastic solvers share: their settings, and the slopes of the losses over a batch."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from s3vm import philox
+from s3vm._utils.settings import above, check_settings, integer, real, switch
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
+from s3vm.losses import Exponential, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
+from s3vm.solvers.base import Losses, Solver
+from s3vm.solvers.steps import Step, step
 from s3vm.sources import ENDLESS
 
 __all__ = [
     "FeatureCount",
+    "StochasticSolver",
     "annealed_share",
     "balanced_columns",
-    "block_size",
     "frequency_bytes",
-    "iterations_for",
-    "labelled_batch",
+    "labelled_batches",
     "labelled_slope",
     "on_device",
     "stiffness",
@@ -31,20 +34,53 @@ FeatureCount = int | Literal["sqrt"]
 _FEWEST_FEATURES = 64
 
 
-def iterations_for(passes: float, n_rows: int, batch_size: int) -> int:
-    """The iterations of `passes` passes over so many rows; a ValueError for a stream of unknown length."""
-    if n_rows == ENDLESS:
-        raise ValueError("the number of rows of this stream is unknown: give max_iter instead of passes")
-    return int(np.ceil(passes * n_rows / batch_size))
+class StochasticSolver(Solver):
+    """A solver that draws batches of rows and random features; subclasses are dataclasses with these settings."""
 
+    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
+    follows_stream: ClassVar[bool] = True
 
-def block_size(n_features: FeatureCount, problem: Problem) -> int:
-    """The number m of features in a block: ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64."""
-    if n_features == "sqrt":
+    max_iter: int | Literal["auto"]
+    passes: float | None
+    batch_size: int
+    n_features: FeatureCount
+    step: str | Step
+    balance: bool
+    ramp: float
+    n_reference: int
+
+    def __post_init__(self) -> None:
+        check_settings(self, passes=(above(0), None), batch_size=integer(), n_features=(integer(), "sqrt"))
+        check_settings(self, balance=switch, ramp=real(0, 1), n_reference=integer())
+        step(self.step)
+
+    def iterations_for(self, problem: Problem, auto_passes: float = 1, fewest: int = 1) -> int:
+        """The iterations by `passes` or `max_iter`; ``"auto"`` is `auto_passes`, but from `fewest` to 1000."""
+        if self.passes is None and not isinstance(self.max_iter, str):
+            return self.max_iter
+        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
+        if self.passes is None:
+            return int(np.clip(np.ceil(auto_passes * n_rows / self.batch_size), fewest, 1000))
+        if n_rows == ENDLESS:
+            raise ValueError("the number of rows of this stream is unknown: give max_iter instead of passes")
+        return int(np.ceil(self.passes * n_rows / self.batch_size))
+
+    def block_size(self, problem: Problem) -> int:
+        """The number m of features in a block: ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64."""
+        if self.n_features != "sqrt":
+            return self.n_features
         if problem.n_rows >= ENDLESS:
             raise ValueError('the number of rows of this stream is unknown: give n_features as a number, not "sqrt"')
         return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
-    return n_features
+
+    def extended(self, problem: Problem, done: int) -> Self:
+        return replace(self, max_iter=done + self.iterations(problem), passes=None)  # type: ignore[type-var]
+
+    def full_weight_from(self, problem: Problem) -> int:
+        return int(np.ceil(self.ramp * self.iterations(problem)))
+
+    def for_new_rows(self, done: int, n_new: int) -> Self:
+        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)  # type: ignore[type-var]
 
 
 def stiffness(problem: Problem) -> Array:
@@ -81,11 +117,11 @@ def on_device(problem: Problem, backend: Backend) -> Problem:
     )
 
 
-def labelled_batch(problem: Problem, t: int, size: int, draw: bool) -> Array:
-    """The numbers of the labelled rows in iteration t: all of them, or `size` drawn with replacement."""
+def labelled_batches(problem: Problem, iterations: range, size: int, draw: bool) -> Array:
+    """The numbers of the labelled rows in each iteration: all of them, or `size` drawn with replacement."""
     if draw:
-        return philox.indices(problem.seed, Purpose.LABELLED, range(t, t + 1), size, problem.n_labelled)[0]
-    return np.arange(problem.n_labelled)
+        return philox.indices(problem.seed, Purpose.LABELLED, iterations, size, problem.n_labelled)
+    return np.tile(np.arange(problem.n_labelled), (len(iterations), 1))
 
 
 def labelled_slope(problem: Problem, rows: Array, r: Array) -> Array:

@@ -17,17 +17,8 @@ _CHUNK = 64
 class NeighbourGraph:
     """Two rows are joined if one is a nearest neighbour of the other; edges are drawn in proportion to their kernel.
 
-    The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative.
-
-    Parameters
-    ----------
-    rows : Rows of shape (n, d), n at least 2
-    n_neighbours : int
-        In Euclidean distance; n - 1 at most.
-    kernel : Kernel
-    diagonal : array of shape (n,)
-        ``k(x, x)`` of every row.
-    n_threads : int
+    The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative. `diagonal` is
+    ``k(x, x)`` of every row.
     """
 
     def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:

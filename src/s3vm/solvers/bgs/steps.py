@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from s3vm import philox
 from s3vm._utils.typing import Array
-from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.bgs.graph import NeighbourGraph
 from s3vm.solvers.bgs.state import BGSState, history_line
-from s3vm.solvers.stochastic import labelled_slope
+from s3vm.solvers.stochastic import labelled_batches, labelled_slope
 
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
@@ -41,9 +39,7 @@ def draw_batch(
 ) -> Batch:
     """The batch of the steps `ahead`: draws do not depend on the model, so all rows are evaluated at once."""
     n_l, size = problem.n_labelled, solver.batch_size
-    labelled = np.tile(np.arange(n_l), (len(ahead), 1))
-    if solver.draw_labelled:
-        labelled = philox.indices(problem.seed, Purpose.LABELLED, ahead, size, n_l)
+    labelled = labelled_batches(problem, ahead, size, solver.draw_labelled)
     drawn = np.empty((len(ahead), 0, 2), dtype=np.intp) if graph is None else graph.draw(problem.seed, ahead, size)
     ends = np.unique(drawn[drawn >= n_l])
     edges = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))

@@ -51,20 +51,10 @@ class Point(NamedTuple):
 class ActiveSetPath:
     """A path that starts at `point`, which may be the solution for other boxes, another mean and another target.
 
-    Parameters
-    ----------
-    gram : array of shape (n, n) or larger
-        The kernel matrix.
-    label : array of shape (n,)
-        -1 or +1, and 0 for an unlabelled row.
-    share, mean : arrays of shape (n,)
-        The mean to hold: one over the number of unlabelled rows for each of them; ``gram @ share``.
-    cap : array of shape (n,)
-        The sizes of the boxes; a row of size 0 does not take part, and its coefficient goes to 0.
-    target : float
-    s : float
-    point : Point
-        Its f must agree with its coefficients; these and the places need not agree with the boxes.
+    `gram` is the kernel matrix, possibly with room for more; `label` is 0 for an unlabelled row. The mean to hold is
+    ``share @ f``, and `mean` is ``gram @ share``. A row with a box of size 0 in `cap` does not take part: its
+    coefficient goes to 0. The f of `point` must agree with its coefficients; these and the places need not agree with
+    the boxes.
     """
 
     def __init__(

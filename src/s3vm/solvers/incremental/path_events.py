@@ -9,6 +9,7 @@ import numpy as np
 
 from s3vm._utils.compiled import compiled
 from s3vm._utils.typing import Array
+from s3vm.solvers.gram import add_rows
 
 __all__ = ["AWAY", "ERROR", "MARGIN", "REST", "Fixed", "Margin", "Rows", "enter", "follow", "resize"]
 
@@ -53,14 +54,12 @@ class Margin(NamedTuple):
 def follow(gram, rows, margin, fixed, constants, most):
     """Follows the path to its end; False if it stops before, for lack of room on the margin or of patience."""
     n, ridge = len(rows.a), fixed.ridge
-    slope = np.empty(n)
     while margin.number[1] < most:
         k = margin.number[0]
         members = margin.members[:k]
         lift, intercept, step = _direction(rows, margin, fixed, constants)
-        for r in range(n):
-            slope[r] = rows.drift[r] + lift * rows.mean[r] + intercept
-        _add_rows(gram, members, step, ridge, slope)
+        slope = rows.drift + lift * rows.mean + intercept
+        add_rows(gram, members, step, slope, ridge)
         # The next event, if there is one before all rows have arrived.
         time, entering, leaving = 1.0, -1, -1
         for r in range(n):
@@ -78,11 +77,10 @@ def follow(gram, rows, margin, fixed, constants, most):
         time = max(time, 0.0)
         for i in range(k):
             rows.a[members[i]] += time * step[i]
-        for r in range(n):
-            rows.a[r] += time * rows.left[r]
-            rows.f[r] += time * slope[r]
-            rows.left[r] *= 1 - time
-            rows.drift[r] *= 1 - time
+        rows.a[:] += time * rows.left
+        rows.f[:] += time * slope
+        rows.left[:] *= 1 - time
+        rows.drift[:] *= 1 - time
         constants[0] += time * lift
         constants[1] += time * intercept
         margin.number[1] += 1
@@ -165,19 +163,7 @@ def _set_out(gram, rows, j, fixed):
     rows.left[j] = left
     if change != 0.0:
         rows.drift[j] += fixed.ridge * change
-        row = gram[j]
-        for r in range(len(rows.drift)):
-            rows.drift[r] += change * row[r]
-
-
-@_compiled
-def _add_rows(gram, at, values, ridge, out):
-    """Adds ``sum_i values_i K[at_i]`` to `out`, where K is `gram` with a ridge."""
-    for i in range(len(at)):
-        row, value = gram[at[i]], values[i]
-        for r in range(len(out)):
-            out[r] += value * row[r]
-        out[at[i]] += ridge * value
+        rows.drift[:] += change * gram[j, : len(rows.drift)]
 
 
 @_compiled
