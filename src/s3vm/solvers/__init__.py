@@ -47,5 +47,4 @@ SOLVERS: dict[str, type] = {
 
 def solver(spec: str | Solver) -> Solver:
     """The solver of that name with its defaults, or the configured one that was given."""
-    result: Solver = lookup("solver", spec, SOLVERS, Solver)
-    return result
+    return lookup("solver", spec, SOLVERS, Solver)

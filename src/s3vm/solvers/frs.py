@@ -15,17 +15,8 @@ from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, record
-from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import (
-    FeatureCount,
-    StochasticSolver,
-    annealed_share,
-    balanced_columns,
-    labelled_batches,
-    labelled_slope,
-    stiffness,
-    unlabelled_slope,
-)
+from s3vm.solvers.steps import Step, step, stiffness
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labelled_batches, labelled_slope, unlabelled_slope
 
 __all__ = ["FRS"]
 
@@ -114,7 +105,7 @@ class FRS(StochasticSolver):
             raise ValueError("FRS can resume only with the same columns and features: set warm_start=False")
         steps, stiff = step(self.step), stiffness(problem)
         unlabelled = problem.unlabelled if problem.uses_unlabelled else None
-        held, target = balanced_columns(problem, self.balance), 2 * problem.prior - 1
+        held, target = self.balanced_columns(problem), 2 * problem.prior - 1
         mean = np.zeros(features.n_features)
         if unlabelled is not None:
             sample = unlabelled.sample(problem.seed, self.n_reference)
@@ -132,7 +123,7 @@ class FRS(StochasticSolver):
                 batch = unlabelled.batches(problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size)
                 phi = features.features(0, batch)
                 r_u = phi @ w + now.intercept
-                slope = unlabelled_slope(problem, r_u, annealed_share(self.ramp, t, n_iterations))
+                slope = unlabelled_slope(problem, r_u, self.annealed_share(t, n_iterations))
                 gradient, total = gradient + phi.T @ slope.astype(phi.dtype), total + slope.sum(axis=0)
             costs = problem.n_labelled / len(rows) * problem.costs[rows]
             line = record(problem, np.sum(now.w**2, axis=0), r_l, problem.targets[rows], costs, r_u)

@@ -16,18 +16,7 @@ from s3vm.solvers.base import Losses, Solver
 from s3vm.solvers.steps import Step, step
 from s3vm.sources import ENDLESS
 
-__all__ = [
-    "FeatureCount",
-    "StochasticSolver",
-    "annealed_share",
-    "balanced_columns",
-    "frequency_bytes",
-    "labelled_batches",
-    "labelled_slope",
-    "on_device",
-    "stiffness",
-    "unlabelled_slope",
-]
+__all__ = ["FeatureCount", "StochasticSolver", "labelled_batches", "labelled_slope", "on_device", "unlabelled_slope"]
 
 FeatureCount = int | Literal["sqrt"]
 
@@ -73,6 +62,20 @@ class StochasticSolver(Solver):
             raise ValueError('the number of rows of this stream is unknown: give n_features as a number, not "sqrt"')
         return max(_FEWEST_FEATURES, int(np.ceil(np.sqrt(problem.n_rows))))
 
+    def balanced_columns(self, problem: Problem) -> Array:
+        """Which columns hold their mean output: with `balance`, those in which unlabelled rows cost something."""
+        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
+        return np.asarray(matters * self.balance, dtype=bool)
+
+    def annealed_share(self, t: int, n_iterations: int) -> float:
+        """The fraction of ``C*`` in iteration t, which grows to 1 over the fraction `ramp` of the iterations."""
+        return 1.0 if self.ramp == 0 else min(1.0, (t + 1) / (self.ramp * n_iterations))
+
+    def frequency_bytes(self, problem: Problem, backend: Backend, n_features: int) -> int:
+        """The memory for the cached frequencies of so many features, at most: padded rows, in room that doubles."""
+        row_bytes = backend.dtype.itemsize * (problem.n_dims + 1) + 64
+        return min(backend.cache_bytes, 2 * problem.kernel.rows(n_features) * row_bytes)
+
     def extended(self, problem: Problem, done: int) -> Self:
         return replace(self, max_iter=done + self.iterations(problem), passes=None)  # type: ignore[type-var]
 
@@ -83,38 +86,11 @@ class StochasticSolver(Solver):
         return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)  # type: ignore[type-var]
 
 
-def stiffness(problem: Problem) -> Array:
-    """How steep each column's objective is: the cost of its labelled rows, or a tenth of it if the loss is straight."""
-    return max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
-
-
-def annealed_share(ramp: float, t: int, n_iterations: int) -> float:
-    """The fraction of ``C*`` in iteration t, if it grows to 1 over the fraction `ramp` of the iterations."""
-    return 1.0 if ramp == 0 else min(1.0, (t + 1) / (ramp * n_iterations))
-
-
-def balanced_columns(problem: Problem, balance: bool) -> Array:
-    """Which columns hold their mean output: with `balance`, those in which unlabelled rows cost something."""
-    matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
-    return np.asarray(matters * balance, dtype=bool)
-
-
-def frequency_bytes(problem: Problem, backend: Backend, n_features: int) -> int:
-    """The memory for the cached frequencies of so many features, at most: padded rows, in room that doubles."""
-    row_bytes = backend.dtype.itemsize * (problem.n_dims + 1) + 64
-    return min(backend.cache_bytes, 2 * problem.kernel.rows(n_features) * row_bytes)
-
-
 def on_device(problem: Problem, backend: Backend) -> Problem:
     """The problem with everything that slopes depend on where the backend computes."""
-    return replace(
-        problem,
-        targets=backend.put(problem.targets),
-        costs=backend.put(problem.costs),
-        unlabelled_cost=backend.put(problem.unlabelled_cost),
-        labelled_loss=backend.loss(problem.labelled_loss),
-        unlabelled_loss=backend.loss(problem.unlabelled_loss),
-    )
+    arrays = {name: backend.put(getattr(problem, name)) for name in ("targets", "costs", "unlabelled_cost")}
+    losses = {name: backend.loss(getattr(problem, name)) for name in ("labelled_loss", "unlabelled_loss")}
+    return replace(problem, **arrays, **losses)
 
 
 def labelled_batches(problem: Problem, iterations: range, size: int, draw: bool) -> Array:

@@ -12,11 +12,9 @@ from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, SmoothHinge
 from s3vm.problem import Problem
 from s3vm.solvers.base import Losses, Solver, State, needs
-from s3vm.solvers.bgs.graph import NeighbourGraph
 from s3vm.solvers.bgs.state import NEAREST, BGSState, first_state, within_budgets
-from s3vm.solvers.bgs.steps import draw_batch, take_steps
-from s3vm.solvers.steps import Decaying, Step, step
-from s3vm.solvers.stochastic import stiffness
+from s3vm.solvers.bgs.steps import NeighbourGraph, draw_batch, take_steps
+from s3vm.solvers.steps import Decaying, Step, step, stiffness
 from s3vm.solvers.supervised import start_gram
 
 __all__ = ["BGS"]

@@ -14,18 +14,17 @@ from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
 from s3vm.solvers.base import record
-from s3vm.solvers.bgs.graph import kernel_of_pairs
-from s3vm.solvers.stochastic import balanced_columns
 from s3vm.solvers.supervised import supervised_start
 
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
 
-__all__ = ["NEAREST", "BGSState", "first_state", "history_line", "within_budgets"]
+__all__ = ["NEAREST", "BGSState", "first_state", "history_line", "kernel_of_pairs", "within_budgets"]
 
 NEAREST = 5  # rows that a removed one is projected onto
 _GROUP = 16  # rows projected in one go
 _NUGGET = 1e-8
+_CHUNK = 64  # pairs whose kernel values are evaluated at once
 _TILE = 8192  # centres that are evaluated at once
 
 
@@ -114,9 +113,18 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGS
     return within_budgets(solver, problem, state)
 
 
+def kernel_of_pairs(kernel: Kernel, rows: Rows, first: Array, second: Array) -> Array:
+    """``k(x_i, x_j)`` for each pair of row numbers: the diagonal of small kernel matrices."""
+    result = np.empty(len(first))
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        result[part] = np.diagonal(kernel.gram(rows[first[part]], rows[second[part]]))
+    return result
+
+
 def _shares(problem: Problem, reference: Rows) -> Array:
     """The bounds on the fraction of positive rows that each column may end with."""
-    held = balanced_columns(problem, reference is not None)
+    held = (problem.unlabelled_cost > 0) & (reference is not None)
     share, error = problem.prior, np.zeros(problem.n_columns)
     if held.any() and not problem.prior_is_known:
         n = np.count_nonzero(problem.costs, axis=0)
@@ -130,7 +138,7 @@ def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_ed
 
     `r_l` is f at the labelled rows, `r_edges` f at both ends of the edges, shape ``(edges, 2, K)``.
     """
-    line = record(problem, norms, r_l, problem.targets, problem.costs, None)
+    line = record(problem, norms, r_l, problem.targets, problem.costs)
     if len(r_edges):
         main = slice(0, problem.n_models)
         gaps = np.abs(r_edges[:, 0, main] - r_edges[:, 1, main])

@@ -20,16 +20,8 @@ from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, record
-from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import (
-    annealed_share,
-    balanced_columns,
-    labelled_batches,
-    labelled_slope,
-    on_device,
-    stiffness,
-    unlabelled_slope,
-)
+from s3vm.solvers.steps import step, stiffness
+from s3vm.solvers.stochastic import labelled_batches, labelled_slope, on_device, unlabelled_slope
 from s3vm.sources import ExhaustedError
 
 if TYPE_CHECKING:
@@ -48,7 +40,7 @@ def algorithm1(
     m = state.coefficients.shape[1] if isinstance(state, _State) else solver.block_size(problem)
     features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
     steps, stiff = step(solver.step), stiffness(problem)
-    balanced = balanced_columns(problem, solver.balance)
+    balanced = solver.balanced_columns(problem)
     target = np.where(balanced, 2 * problem.prior - 1, 0.0)
     now = _first_state(problem, backend, features, target) if state is None else _checked(state, problem)
     now = now.resumed(solver, n_iterations, problem.n_columns, backend)
@@ -71,7 +63,7 @@ def algorithm1(
         rows, labelled = pool.following(ahead.start)
         now = now.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
-        shares = [annealed_share(solver.ramp, t, n_iterations) for t in ahead]
+        shares = [solver.annealed_share(t, n_iterations) for t in ahead]
         drawn = _Inputs(
             rows,
             features.ready(rows),

@@ -20,9 +20,9 @@ from s3vm._utils.arrays import namespace, product
 from s3vm.backends import Backend
 from s3vm.problem import Problem, SupervisedSolution
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import State, record, record_unlabelled
-from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import annealed_share, balanced_columns, labelled_slope, on_device, stiffness
+from s3vm.solvers.base import State, record
+from s3vm.solvers.steps import step, stiffness
+from s3vm.solvers.stochastic import labelled_slope, on_device
 from s3vm.solvers.supervised import start_gram, supervised_start
 from s3vm.solvers.tsg.spans import FeatureSpan, RowSpan, column_dots
 from s3vm.solvers.tsg.state import AnchoredState
@@ -39,7 +39,7 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: State | N
         if state is None:  # the start is the solution
             first = _supervised_state(solver, problem, supervised_start(problem))
             r_l = first.labelled_scores()
-            line = record(problem, first.norm, r_l, problem.targets, problem.costs, None)
+            line = record(problem, first.norm, r_l, problem.targets, problem.costs)
             yield replace(first, iteration=1, record=line)
         return
     kind = RowSpan if solver.spans_rows(problem.unlabelled.n_rows) else FeatureSpan
@@ -102,11 +102,11 @@ class _Iteration:
         at_reference = kernel.gram(span.reference, labelled) @ start.dual + start.intercept
         size = max(1.0, float(np.diag(start.gram).mean()))  # 1 for kernels of x - x'
         self.problem, self.backend, self.span, self.gram = problem, backend, span, start.gram
-        self.ramp, self.steps, self.n_iterations = solver.ramp, step(solver.step), solver.iterations(problem)
+        self.solver, self.steps, self.n_iterations = solver, step(solver.step), solver.iterations(problem)
         self.stiffness = size * stiffness(problem)
         self.of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
         self.of_reference = float(backend.gram(kernel, reference, reference).mean())
-        self.holds, self.target = balanced_columns(problem, solver.balance), means_to_hold(problem, at_reference)
+        self.holds, self.target = solver.balanced_columns(problem), means_to_hold(problem, at_reference)
         self.all_labelled = np.arange(problem.n_labelled)
 
     def first_state(self, supervised: AnchoredState) -> AnchoredState:
@@ -133,7 +133,7 @@ class _Iteration:
         sizes = self.steps.sizes(t, self.n_iterations, self.stiffness)
         gamma = self.backend.put(sizes)
         keep = 1 - gamma
-        cost = annealed_share(self.ramp, t, self.n_iterations) * problem.unlabelled_cost / span.batch_size
+        cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabelled_cost / span.batch_size
         r_l = state.scores + state.intercept
         slope = labelled_slope(problem, self.all_labelled, r_l)
         batch = span.gradient(t, state, cost)
@@ -147,8 +147,8 @@ class _Iteration:
         at_batch = 2 * keep * batch.along - gamma * (column_dots(batch.labelled, slope) - batch.mean * lift)
         dots = column_dots(slope, keep * state.scores + scores) + at_batch - gamma * moved.along
         dots -= holds * total * (keep * state.mean + mean)
-        line = {"step": float(sizes[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, None)
-        line = record_unlabelled(problem, line, batch.loss / span.batch_size, batch.positive / span.batch_size)
+        means = batch.loss / span.batch_size, batch.positive / span.batch_size
+        line = record(problem, state.norm, r_l, problem.targets, problem.costs, means=means)
         return replace(
             state,
             iteration=t + 1,
@@ -159,5 +159,5 @@ class _Iteration:
             mean=mean,
             norm=(keep**2 * state.norm - gamma * dots).clip(0),
             intercept=namespace(gamma).where(holds, self.target - mean, keep * state.intercept - gamma * total),
-            record=line,
+            record={"step": float(sizes[0])} | line,
         )

@@ -9,7 +9,7 @@ from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, settled
 from s3vm.solvers.steps import Step
-from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, frequency_bytes
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
 from s3vm.solvers.tsg.algorithm1 import algorithm1
 
 __all__ = ["PrintedTSG"]
@@ -89,7 +89,7 @@ class PrintedTSG(StochasticSolver):
         n_features = min(n_iterations, self.max_blocks or n_iterations) * self.block_size(problem)
         n_scored = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
         n_bytes = 2 * size * n_features * problem.n_columns + size * n_scored * problem.n_dims
-        return n_bytes + frequency_bytes(problem, backend, n_features)
+        return n_bytes + self.frequency_bytes(problem, backend, n_features)
 
     def pilot(self, max_iter: int) -> "PrintedTSG":
         return replace(self, max_iter=min(self.max_iter, max_iter), passes=None)

@@ -15,7 +15,6 @@ from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import State
-from s3vm.solvers.stochastic import balanced_columns
 from s3vm.solvers.supervised import supervised_start
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def rebase(solver: "TSG", problem: Problem, backend: Backend, state: State) -> A
         start_dual=start,
         start_intercept=start_intercept,
         dual=dual,
-        intercept=np.where(balanced_columns(problem, solver.balance), target - mean, free),
+        intercept=np.where(solver.balanced_columns(problem), target - mean, free),
         scores=gram @ dual + of_labelled[:, None] * state.lift + at_labelled,
         mean=mean,
         norm=np.maximum(0, norm),

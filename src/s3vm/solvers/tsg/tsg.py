@@ -9,7 +9,7 @@ from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, settled
 from s3vm.solvers.steps import Step
-from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, frequency_bytes
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
 from s3vm.solvers.tsg.anchored import anchored
 from s3vm.solvers.tsg.batch_gradient import CHUNK
 from s3vm.solvers.tsg.spans import GRAM_BYTES
@@ -94,7 +94,8 @@ class TSG(StochasticSolver):
             n_spanned = problem.unlabelled.n_rows
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
-        n_bytes += size * self.max_features * problem.n_labelled + frequency_bytes(problem, backend, self.max_features)
+        n_bytes += self.frequency_bytes(problem, backend, self.max_features)
+        n_bytes += size * self.max_features * problem.n_labelled
         n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labelled + self.n_reference)
         return n_bytes + (2 * size + 16) * self.max_features * n_columns  # gradients are summed in float64
 
