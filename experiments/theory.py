@@ -31,7 +31,7 @@ from s3vm.losses import Exponential, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, Theorem
-from s3vm.solvers.stochastic import labelled_batch, labelled_slope, unlabelled_slope
+from s3vm.solvers.stochastic import labelled_batches, labelled_slope, unlabelled_slope
 from s3vm.sources import ArraySource
 
 __all__ = ["Setting", "measure"]
@@ -128,7 +128,7 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
     f, dual = np.zeros(n_rows), np.zeros(n_rows)
     squared, gradients, risks = [], [], [_risk(problem, np.zeros(n_rows), 0.0)]
     for t in range(n_iterations):
-        labelled = labelled_batch(problem, t, setting.batch_size, draw=True)
+        labelled = labelled_batches(problem, range(t, t + 1), setting.batch_size, draw=True)[0]
         at = np.concatenate([labelled, n_labelled + pool[t]])
         slope = np.concatenate(
             [

@@ -29,7 +29,7 @@ from s3vm._utils.blas import _OneThread, one_blas_thread
 from s3vm._utils.compiled import compiled
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
-from s3vm.solvers.bgs.budget import _largest
+from s3vm.solvers.bgs.state import _largest
 
 PATIENCE = 240  # seconds until a process counts as hung
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

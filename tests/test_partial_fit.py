@@ -77,7 +77,7 @@ def test_new_labels_count_at_once():
 
 
 def test_rebased_on_the_same_rows_is_the_same():
-    from s3vm.solvers.tsg.rebase import rebase
+    from s3vm.solvers.tsg.state import rebase
 
     problem = problem_for("tsg, features", columns=2)
     solver, engine = configured("tsg, features"), backends.backend("cpu", "float64")

@@ -12,7 +12,8 @@ from s3vm.solvers.incremental.incremental import Incremental
 from s3vm.solvers.light import Light
 from s3vm.solvers.newton.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
-from s3vm.solvers.tsg import TSG, PrintedTSG
+from s3vm.solvers.tsg.printed import PrintedTSG
+from s3vm.solvers.tsg.tsg import TSG
 
 __all__ = [
     "BGS",
@@ -46,5 +47,4 @@ SOLVERS: dict[str, type] = {
 
 def solver(spec: str | Solver) -> Solver:
     """The solver of that name with its defaults, or the configured one that was given."""
-    result: Solver = lookup("solver", spec, SOLVERS, Solver)
-    return result
+    return lookup("solver", spec, SOLVERS, Solver)

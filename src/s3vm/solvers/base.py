@@ -18,19 +18,7 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model import Model
 from s3vm.problem import Problem
 
-__all__ = [
-    "Column",
-    "Expansion",
-    "Losses",
-    "Solver",
-    "State",
-    "in_step",
-    "needs",
-    "record",
-    "record_unlabelled",
-    "same_rows",
-    "settled",
-]
+__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows", "settled"]
 
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
@@ -45,12 +33,10 @@ class State(Protocol):
     @property
     def iteration(self) -> int:
         """The number of iterations done."""
-        ...
 
     @property
     def record(self) -> Mapping[str, float]:
         """A line of the history."""
-        ...
 
     @property
     def kernel(self) -> Kernel: ...
@@ -62,11 +48,9 @@ class State(Protocol):
 
     def labelled_scores(self) -> Array | None:
         """f at the labelled rows in every column, ``(n_l, K)``, if known without further work."""
-        ...
 
     def detached(self) -> "State":
         """The same state without what depends on its training rows, so that it can continue with others."""
-        ...
 
 
 _AnyState = TypeVar("_AnyState", bound=State)
@@ -95,19 +79,15 @@ class Solver(Protocol):
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
-        ...
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         """About how many bytes `run` needs in addition to the rows."""
-        ...
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         """Yields the state after every iteration, resuming from `state` if one is given."""
-        ...
 
     def extended(self, problem: Problem, done: int) -> "Solver":
         """This solver, its own iterations added to the `done` ones of an earlier run."""
-        ...
 
     def full_weight_from(self, problem: Problem) -> int:
         """The first iteration in which the unlabelled rows have their full weight."""
@@ -130,11 +110,20 @@ class Solver(Protocol):
         return state.detached()
 
 
-def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_u: Array | None) -> dict[str, Any]:
+def record(
+    problem: Problem,
+    norm: Array,
+    r_l: Array,
+    y: Array,
+    costs: Array,
+    r_u: Array | None = None,
+    means: tuple[Array, Array] | None = None,
+) -> dict[str, Any]:
     """A line of the history: R(f), mean losses of labelled and unlabelled rows, fraction of the latter above 0.
 
     It covers only the columns of the model, and little of these, since it is computed in every iteration. `norm` is
     ``||f||^2``. If the rows are a batch, `costs` are those of the rows that they represent, and R(f) is an estimate.
+    `means` are the mean loss of the unlabelled rows and the fraction of them above 0, of each column, instead of `r_u`.
     Numbers on a device stay there until `settled` fetches them.
     """
     main = slice(0, problem.n_models)
@@ -143,9 +132,14 @@ def record(problem: Problem, norm: Array, r_l: Array, y: Array, costs: Array, r_
     line = {"objective": norm[main].sum() / 2 + loss, "labelled_loss": loss / costs.sum()}
     if r_u is not None:
         r_u = r_u[:, main]
-        loss = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u)
-        return record_unlabelled(problem, line, loss, (r_u > 0).sum(axis=0) / len(r_u))
-    return _plain(line)
+        means = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u), (r_u > 0).sum(axis=0) / len(r_u)
+    if means is not None:
+        loss = means[0][main]
+        objective = line["objective"] + (problem.unlabelled_cost[main] * loss).sum()
+        line |= {"objective": objective, "unlabelled_loss": loss.sum() / problem.n_models}
+        if problem.n_models == 1:
+            line["positive_share"] = means[1][0]
+    return {name: value if is_tensor(value) else float(value) for name, value in line.items()}
 
 
 def settled(states: Iterator[_AnyState], at_once: int = 16) -> Iterator[_AnyState]:
@@ -175,23 +169,6 @@ def _fetched(states: list[_AnyState]) -> list[_AnyState]:
     for (line, name), value in zip(entries, host(namespace(tensors[0]).stack(tensors)), strict=True):
         line[name] = float(value)
     return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
-
-
-def record_unlabelled(problem: Problem, line: dict[str, Any], loss: Array, positive: Array) -> dict[str, Any]:
-    """The line with the mean `loss` of the unlabelled rows, and the fraction of them above 0, of each column."""
-    loss = loss[: problem.n_models]
-    line = {
-        **line,
-        "objective": line["objective"] + (problem.unlabelled_cost[: problem.n_models] * loss).sum(),
-        "unlabelled_loss": loss.sum() / problem.n_models,
-    }
-    if problem.n_models == 1:
-        line["positive_share"] = positive[0]
-    return _plain(line)
-
-
-def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value if is_tensor(value) else float(value) for name, value in line.items()}
 
 
 def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:

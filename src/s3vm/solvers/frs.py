@@ -2,32 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from s3vm._utils.registry import state_part
-from s3vm._utils.settings import above, check_settings, integer, real, switch
+from s3vm._utils.settings import check_settings, integer, switch
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
-from s3vm.losses import Exponential, SmoothHinge
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.base import Losses, Solver, State, record
-from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import (
-    FeatureCount,
-    annealed_share,
-    balanced_columns,
-    block_size,
-    iterations_for,
-    labelled_batch,
-    labelled_slope,
-    stiffness,
-    unlabelled_slope,
-)
+from s3vm.solvers.base import State, record
+from s3vm.solvers.steps import Step, step, stiffness
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labelled_batches, labelled_slope, unlabelled_slope
 
 __all__ = ["FRS"]
 
@@ -35,7 +24,7 @@ _INTERCEPT_STEP = 0.1  # of a step: all labelled rows act on the intercept at on
 
 
 @dataclass(frozen=True)
-class FRS(Solver):
+class FRS(StochasticSolver):
     """Stochastic gradients on fixed random features: ``f(x) = phi(x).w + b`` with one block of m features.
 
     Iteration t draws a labelled and an unlabelled batch and steps along the gradient of Eq. 1, that of the paper's
@@ -71,9 +60,6 @@ class FRS(Solver):
         otherwise all of them are used in that case.
     """
 
-    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    follows_stream: ClassVar[bool] = True
-
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
     batch_size: int = 256
@@ -86,12 +72,10 @@ class FRS(Solver):
     draw_labelled: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self, max_iter=(integer(), "auto"), passes=(above(0), None), batch_size=integer())
-        check_settings(self, n_features=(integer(), "sqrt"), ramp=real(0, 1), n_reference=integer())
-        check_settings(self, intercept=switch, balance=switch, draw_labelled=switch)
+        super().__post_init__()
+        check_settings(self, max_iter=(integer(), "auto"), intercept=switch, draw_labelled=switch)
         if self.balance and not self.intercept:
             raise ValueError("FRS: the intercept holds the balance: intercept=False needs balance=False")
-        step(self.step)
 
     @classmethod
     def as_printed(cls, **settings: Any) -> "FRS":
@@ -103,37 +87,25 @@ class FRS(Solver):
         return cls(**{"intercept": False, "balance": False, "ramp": 0.0, **paper, **settings})
 
     def iterations(self, problem: Problem) -> int:
-        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
-        if self.passes is None and not isinstance(self.max_iter, str):
-            return self.max_iter
-        if self.passes is not None:
-            return iterations_for(self.passes, n_rows, self.batch_size)
-        return int(np.clip(np.ceil(10 * n_rows / self.batch_size), 500, 1000))
+        return self.iterations_for(problem, auto_passes=10, fewest=500)
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        m = block_size(self.n_features, problem)
+        m = self.block_size(problem)
         n_rows = 2 * self.batch_size + self.n_reference
         n_frequencies = problem.kernel.rows(problem.kernel.whole(m)) * problem.n_dims
         return backend.dtype.itemsize * (n_rows * (m + problem.n_dims) + n_frequencies) + 32 * m * problem.n_columns
 
-    def extended(self, problem: Problem, done: int) -> "FRS":
-        return replace(self, max_iter=done + self.iterations(problem), passes=None)
-
-    def full_weight_from(self, problem: Problem) -> int:
-        return int(np.ceil(self.ramp * self.iterations(problem)))
-
-    def for_new_rows(self, done: int, n_new: int) -> "FRS":
-        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
-
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
-        n_iterations, m = self.iterations(problem), block_size(self.n_features, problem)
+        n_iterations, m = self.iterations(problem), self.block_size(problem)
         features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
-        now = _State.zero(problem, features.n_features) if state is None else state
+        zeros = np.zeros((features.n_features, problem.n_columns))
+        start = _State(problem.kernel, problem.seed, problem.n_dims, zeros, np.zeros(problem.n_columns))
+        now = start if state is None else state
         if not isinstance(now, _State) or now.w.shape != (features.n_features, problem.n_columns):
             raise ValueError("FRS can resume only with the same columns and features: set warm_start=False")
         steps, stiff = step(self.step), stiffness(problem)
         unlabelled = problem.unlabelled if problem.uses_unlabelled else None
-        held, target = balanced_columns(problem, self.balance), 2 * problem.prior - 1
+        held, target = self.balanced_columns(problem), 2 * problem.prior - 1
         mean = np.zeros(features.n_features)
         if unlabelled is not None:
             sample = unlabelled.sample(problem.seed, self.n_reference)
@@ -142,7 +114,7 @@ class FRS(Solver):
         phi_of_all = None if draw else features.features(0, problem.labelled)
         for t in range(now.iteration, n_iterations):
             gamma, w = steps.sizes(t, n_iterations, stiff), now.w.astype(backend.dtype)
-            rows = labelled_batch(problem, t, self.batch_size, draw)
+            rows = labelled_batches(problem, range(t, t + 1), self.batch_size, draw)[0]
             phi = features.features(0, problem.labelled[rows]) if phi_of_all is None else phi_of_all
             r_l, r_u = phi @ w + now.intercept, None
             slope = labelled_slope(problem, rows, r_l)
@@ -151,7 +123,7 @@ class FRS(Solver):
                 batch = unlabelled.batches(problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size)
                 phi = features.features(0, batch)
                 r_u = phi @ w + now.intercept
-                slope = unlabelled_slope(problem, r_u, annealed_share(self.ramp, t, n_iterations))
+                slope = unlabelled_slope(problem, r_u, self.annealed_share(t, n_iterations))
                 gradient, total = gradient + phi.T @ slope.astype(phi.dtype), total + slope.sum(axis=0)
             costs = problem.n_labelled / len(rows) * problem.costs[rows]
             line = record(problem, np.sum(now.w**2, axis=0), r_l, problem.targets[rows], costs, r_u)
@@ -177,12 +149,6 @@ class _State:
     intercept: Array
     iteration: int = 0
     record: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def zero(cls, problem: Problem, n_features: int) -> "_State":
-        """The start of a run: 0."""
-        w = np.zeros((n_features, problem.n_columns))
-        return cls(problem.kernel, problem.seed, problem.n_dims, w, np.zeros(problem.n_columns))
 
     def model(self) -> Model:
         return Model(self.kernel, self.seed, self.n_dims, self.w[None], self.intercept)

@@ -10,7 +10,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
-__all__ = ["Gram", "memory", "submatrix"]
+__all__ = ["Gram", "add_rows", "memory", "submatrix"]
 
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _PART = 1024  # variables that are solved for together where the whole matrix is too large
@@ -29,17 +29,8 @@ class Gram:
     """The kernel matrix of some rows: kept whole if it fits into `n_bytes`, else computed in parts when needed.
 
     Any number of problems, in any threads, may share it. With `mean_of` it has one more row at the end, the mean of
-    those rows; the coefficient of this row holds the mean of f over them at its ``z``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : Rows of shape (n, d)
-    n_bytes : int
-        The budget. A matrix of up to 1,024 rows is always kept.
-    dtype : float32 or float64
-        Of the values kept. They are computed in float64, as are all sums.
-    mean_of : slice or None
+    those rows; the coefficient of this row holds the mean of f over them at its ``z``. A matrix of up to 1,024 rows is
+    always kept, in `dtype`; values and sums are computed in float64.
     """
 
     def __init__(
@@ -85,7 +76,7 @@ class Gram:
         """``sum_i values_i K[at_i]``, in float64."""
         if self.whole is not None:
             result = np.zeros(self.n)
-            _add_rows(self.whole, at, values, result)
+            add_rows(self.whole, at, values, result, 0.0)
             return result
         if self.mean is None:
             return self._sum(at, values)
@@ -113,13 +104,6 @@ class Gram:
         return result
 
 
-def submatrix(K: Array, at: Array) -> Array:
-    """A copy of ``K[at][:, at]``."""
-    result = np.empty((len(at), len(at)), K.dtype)
-    _pick(K, at, result)
-    return result
-
-
 def _is_whole(n: int, n_bytes: int, dtype: np.dtype[Any]) -> bool:
     return n <= _PART or n**2 * dtype.itemsize <= n_bytes
 
@@ -132,18 +116,21 @@ _compiled = compiled(error_model="numpy")
 
 
 @_compiled
-def _pick(K, at, out):
-    """``out = K[at][:, at]``."""
+def submatrix(K, at):
+    """A copy of ``K[at][:, at]``."""
+    result = np.empty((len(at), len(at)), K.dtype)
     for i in range(len(at)):
         row = K[at[i]]
         for j in range(len(at)):
-            out[i, j] = row[at[j]]
+            result[i, j] = row[at[j]]
+    return result
 
 
 @_compiled
-def _add_rows(K, at, values, out):
-    """``out += sum_i values_i K[at_i]``."""
+def add_rows(K, at, values, out, ridge):
+    """``out += sum_i values_i K[at_i]``, with `ridge` added to the diagonal of K."""
     for i in range(len(at)):
         row, value = K[at[i]], values[i]
         for r in range(len(out)):
             out[r] += value * row[r]
+        out[at[i]] += ridge * value

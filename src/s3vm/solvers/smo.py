@@ -55,22 +55,11 @@ def solve(
 ) -> Solution:
     """Minimises ``a'Ka / 2 - sum_i z_i a_i`` over ``sum_i a_i = 0`` and ``lower <= a <= upper``.
 
-    Parameters
-    ----------
-    gram : Gram
-        ``K``; the arrays below are as long as it.
-    z, lower, upper : arrays of shape (n,)
-        One variable, the mean, may have infinite bounds.
-    knee : array of shape (n,) or None, default None
-        Where in its box a variable's ``z`` falls by 2: from +1 to -1 for a row that counts as both; at `upper` for a
-        row that counts once.
-    start : (a, f) or None, default None
-        Coefficients to start from, which need not be feasible, and ``Ka`` if it is known.
-    tol : float, default 1e-3
-        The gap at which to stop.
-    max_steps : int, default 10_000_000
-        If they do not suffice, the gap of the solution shows it. In float32 the gap cannot fall far below 1e-7 times
-        the largest coefficient.
+    One variable, the mean, may have infinite bounds. `knee` is where in its box a variable's ``z`` falls by 2: from +1
+    to -1 for a row that counts as both; at `upper`, as by default, for a row that counts once. `start` are coefficients
+    to start from, which need not be feasible, and ``Ka`` if it is known. If `max_steps` do not suffice to bring the gap
+    below `tol`, the gap of the solution shows it: in float32 it cannot fall far below 1e-7 times the largest
+    coefficient.
     """
     bounds = z, lower, upper if knee is None else knee, upper
     box = (np.ascontiguousarray(bound, dtype=np.float64) for bound in bounds)

@@ -11,8 +11,9 @@ import numpy as np
 from s3vm._utils.registry import lookup
 from s3vm._utils.settings import above, at_least, check_settings
 from s3vm._utils.typing import Array
+from s3vm.problem import Problem
 
-__all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step"]
+__all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step", "stiffness"]
 
 
 @runtime_checkable
@@ -24,7 +25,6 @@ class Step(Protocol):
 
         `stiffness` says how steep each column's objective is: it allows many steps of about ``1 / stiffness``.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -79,5 +79,9 @@ STEPS: dict[str, type] = {"decaying": Decaying, "constant": Constant, "theorem":
 
 def step(spec: "str | Step") -> Step:
     """The schedule of that name with its defaults, or the configured one that was given."""
-    result: Step = lookup("step", spec, STEPS, Step)
-    return result
+    return lookup("step", spec, STEPS, Step)
+
+
+def stiffness(problem: Problem) -> Array:
+    """How steep each column's objective is: the cost of its labelled rows, or a tenth of it if the loss is straight."""
+    return max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)

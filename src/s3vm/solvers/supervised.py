@@ -9,15 +9,15 @@ from s3vm._utils.warn import warn
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem, SupervisedSolution
 
-__all__ = ["check_labelled", "in_steps", "labelled_gram", "start_gram", "supervised", "supervised_start"]
+__all__ = ["in_steps", "labelled_gram", "start_gram", "supervised", "supervised_start"]
 
 _MOST_STEPS = 3_000_000
-
 _MOST_BYTES = 2 << 30
 
 
-def check_labelled(n_labelled: int) -> None:
-    """Raises a ValueError if there are too many labelled rows for the exact solution."""
+def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
+    """The kernel matrix of the labelled rows, in float64; a ValueError if it would be too large."""
+    n_labelled = labelled.shape[0]
     n_bytes = 8 * n_labelled**2
     if n_bytes > _MOST_BYTES:
         raise ValueError(
@@ -25,11 +25,6 @@ def check_labelled(n_labelled: int) -> None:
             f"{n_bytes / 2**30:.0f} GiB: use solver=PrintedTSG() or FRS() with a number for unlabeled_weight, "
             "or label fewer rows"
         )
-
-
-def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
-    """The kernel matrix of the labelled rows, in float64; a ValueError if it would be too large."""
-    check_labelled(labelled.shape[0])
     return kernel.gram(labelled, labelled).astype(np.float64)
 
 

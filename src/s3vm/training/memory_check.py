@@ -1,8 +1,8 @@
 """Whether a run fits into the memory, checked before it begins; and advice when memory runs out nevertheless."""
 
-from contextlib import ContextDecorator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
-from typing import Any
 
 from s3vm._utils.machine import format_bytes
 from s3vm.backends import Backend
@@ -31,17 +31,13 @@ def check_memory(chosen: Solver, problem: Problem, backend: Backend) -> None:
     )
 
 
-class with_advice(ContextDecorator):  # noqa: N801 - used as a function
+@contextmanager
+def with_advice(advice: str) -> Iterator[None]:
     """Makes a MemoryError say what to do, where NumPy's says only how much memory was requested."""
-
-    def __init__(self, advice: str) -> None:
-        self._advice = advice
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
-        has_advice = kind is MemoryError and problem.args
-        if isinstance(problem, MemoryError) and not has_advice:
-            details = f" ({problem})" if str(problem) else ""
-            raise MemoryError(f"there is not enough memory{details}: {self._advice}") from problem
+    try:
+        yield
+    except MemoryError as problem:
+        if type(problem) is MemoryError and problem.args:  # has its own advice
+            raise
+        details = f" ({problem})" if str(problem) else ""
+        raise MemoryError(f"there is not enough memory{details}: {advice}") from problem

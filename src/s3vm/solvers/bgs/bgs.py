@@ -8,18 +8,14 @@ import numpy as np
 
 from s3vm._utils.arrays import row_bytes
 from s3vm._utils.settings import above, between, check_settings, integer, real, switch
-from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, SmoothHinge
-from s3vm.problem import Problem, SupervisedSolution
+from s3vm.problem import Problem
 from s3vm.solvers.base import Losses, Solver, State, needs
-from s3vm.solvers.bgs.budget import NEAREST
-from s3vm.solvers.bgs.graph import NeighbourGraph
-from s3vm.solvers.bgs.state import BGSState, first_state, within_budgets
-from s3vm.solvers.bgs.steps import draw_batch, take_steps
-from s3vm.solvers.steps import Decaying, Step, step
-from s3vm.solvers.stochastic import stiffness
-from s3vm.solvers.supervised import start_gram, supervised_start
+from s3vm.solvers.bgs.state import NEAREST, BGSState, first_state, within_budgets
+from s3vm.solvers.bgs.steps import NeighbourGraph, draw_batch, take_steps
+from s3vm.solvers.steps import Decaying, Step, step, stiffness
+from s3vm.solvers.supervised import start_gram
 
 __all__ = ["BGS"]
 
@@ -155,7 +151,7 @@ class BGS(Solver):
         needs(self, problem, (Hinge, SmoothHinge), (Hat,))
         rows = problem.all_rows() if problem.uses_unlabelled else problem.labelled
         gram = start_gram(problem)
-        now = first_state(self, problem, rows, self._start(problem, gram)) if state is None else state
+        now = first_state(self, problem, rows, gram) if state is None else state
         if not isinstance(now, BGSState) or not now.fits(rows, problem):
             raise ValueError("BGS can resume only with the same rows: set warm_start=False to start again")
         if self.anchor and not problem.uses_unlabelled:
@@ -176,18 +172,8 @@ class BGS(Solver):
             now = within_budgets(self, problem, take_steps(self, problem, now, batch, gammas))
             yield now
 
-    def _start(self, problem: Problem, gram: Array) -> SupervisedSolution:
-        """The supervised solution, or 0."""
-        if self.anchor:
-            return supervised_start(problem, gram)
-        return SupervisedSolution(gram, np.zeros(problem.targets.shape), np.zeros(problem.n_columns))
-
     def budgets(self, problem: Problem) -> tuple[int, int]:
         """The budgets of labelled and unlabelled rows as numbers."""
         n_u = problem.unlabelled.n_rows if problem.unlabelled is not None else 0
-        budget = self.unlabelled_budget
-        if budget is None:
-            budget = n_u
-        elif budget < 1:
-            budget = np.ceil(budget * n_u)
-        return self.labelled_budget or problem.n_labelled, int(budget)
+        budget = n_u if self.unlabelled_budget is None else self.unlabelled_budget
+        return self.labelled_budget or problem.n_labelled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)

@@ -1,4 +1,4 @@
-"""The state of BGS: a kernel expansion, and what is known of it."""
+"""The state of BGS: a kernel expansion, what is known of it, and the budgets of its support sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s3vm._utils.compiled import compiled
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.model import Model
-from s3vm.problem import Problem, SupervisedSolution
+from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
 from s3vm.solvers.base import record
-from s3vm.solvers.bgs.budget import beyond, projection
-from s3vm.solvers.bgs.graph import kernel_of_pairs
-from s3vm.solvers.stochastic import balanced_columns
+from s3vm.solvers.supervised import supervised_start
 
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
 
-__all__ = ["BGSState", "first_state", "history_line", "within_budgets"]
+__all__ = ["NEAREST", "BGSState", "first_state", "history_line", "kernel_of_pairs", "within_budgets"]
 
+NEAREST = 5  # rows that a removed one is projected onto
+_GROUP = 16  # rows projected in one go
+_NUGGET = 1e-8
+_CHUNK = 64  # pairs whose kernel values are evaluated at once
 _TILE = 8192  # centres that are evaluated at once
 
 
@@ -80,10 +83,12 @@ class BGSState:
         return same and not (self.rows != rows).sum()
 
 
-def first_state(solver: "BGS", problem: Problem, rows: Rows, start: SupervisedSolution) -> BGSState:
-    """The expansion that a run starts from."""
-    dual, intercept = start.dual, start.intercept
-    scores = start.gram @ dual
+def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGSState:
+    """The expansion that a run starts from: the supervised solution, or 0."""
+    dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
+    if solver.anchor:
+        gram, dual, intercept = supervised_start(problem, gram)
+    scores = gram @ dual
     norms = np.sum(dual * scores, axis=0)[: problem.n_models]
     reference = None
     if problem.unlabelled is not None and solver.balance:
@@ -108,9 +113,18 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, start: SupervisedSo
     return within_budgets(solver, problem, state)
 
 
+def kernel_of_pairs(kernel: Kernel, rows: Rows, first: Array, second: Array) -> Array:
+    """``k(x_i, x_j)`` for each pair of row numbers: the diagonal of small kernel matrices."""
+    result = np.empty(len(first))
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        result[part] = np.diagonal(kernel.gram(rows[first[part]], rows[second[part]]))
+    return result
+
+
 def _shares(problem: Problem, reference: Rows) -> Array:
     """The bounds on the fraction of positive rows that each column may end with."""
-    held = balanced_columns(problem, reference is not None)
+    held = (problem.unlabelled_cost > 0) & (reference is not None)
     share, error = problem.prior, np.zeros(problem.n_columns)
     if held.any() and not problem.prior_is_known:
         n = np.count_nonzero(problem.costs, axis=0)
@@ -124,7 +138,7 @@ def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_ed
 
     `r_l` is f at the labelled rows, `r_edges` f at both ends of the edges, shape ``(edges, 2, K)``.
     """
-    line = record(problem, norms, r_l, problem.targets, problem.costs, None)
+    line = record(problem, norms, r_l, problem.targets, problem.costs)
     if len(r_edges):
         main = slice(0, problem.n_models)
         gaps = np.abs(r_edges[:, 0, main] - r_edges[:, 1, main])
@@ -139,11 +153,11 @@ def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_ed
 def within_budgets(solver: "BGS", problem: Problem, now: BGSState) -> BGSState:
     """The state with support sets reduced to their budgets, and without rows that no column uses."""
     n_l = problem.n_labelled
-    over = beyond(now.weights, n_l, solver.budgets(problem))
+    over = _beyond(now.weights, n_l, solver.budgets(problem))
     weights = np.where(over, 0.0, now.weights)
     if over.any():
         if solver.maintenance == "projection":
-            weights += projection(now.kernel, now.rows[now.at], now.diagonal[now.at], now.weights, over)
+            weights += _projection(now.kernel, now.rows[now.at], now.diagonal[now.at], now.weights, over)
         change = weights - now.weights
         moved = np.flatnonzero(change.any(axis=1))
         scores = now.scores + now.kernel.gram(problem.labelled, now.rows[now.at[moved]]) @ change[moved]
@@ -155,3 +169,58 @@ def within_budgets(solver: "BGS", problem: Problem, now: BGSState) -> BGSState:
         now = replace(now, weights=weights, scores=scores, norms=norms)
     used = np.concatenate([np.ones(n_l, dtype=bool), weights[n_l:].any(axis=1)])
     return now if used.all() else replace(now, at=now.at[used], weights=weights[used])
+
+
+def _beyond(weights: Array, n_first: int, budgets: tuple[int, int]) -> Array:
+    """Which weights ``(n, K)`` to remove: the smallest beyond the budgets of the first and of the other rows."""
+    over = np.zeros(weights.shape, dtype=bool)
+    for part, budget in zip((slice(n_first), slice(n_first, None)), budgets, strict=True):
+        order = np.argsort(-np.abs(weights[part]), axis=0, kind="stable")
+        np.put_along_axis(over[part], order[budget:], True, axis=0)
+    return over & (weights != 0)
+
+
+def _projection(kernel: Kernel, rows: Rows, diagonal: Array, weights: Array, over: Array) -> Array:
+    """What to add to the weights of the rows that stay, to compensate for the removed ones.
+
+    Each removed row is projected onto the few rows of its column that individually explain most of it, in terms of
+    ``k(x, z)^2 / k(z, z)``. `diagonal` is ``k(x, x)`` of every row.
+    """
+    rows, added = rows.astype(np.float64), np.zeros(weights.shape)
+    removed = np.flatnonzero(over.any(axis=1))
+    gram = kernel.gram(rows[removed], rows)
+    explained = gram**2 / np.where(diagonal > 0, diagonal, np.inf)
+    for k in range(weights.shape[1]):
+        stays = ~over[:, k] & (weights[:, k] != 0)
+        which, n_nearest = np.flatnonzero(over[removed, k]), min(NEAREST, int(stays.sum()))
+        if not len(which) or not n_nearest:
+            continue
+        nearest = _largest(explained, which, stays, n_nearest)
+        for start in range(0, len(which), _GROUP):
+            some, near = which[start : start + _GROUP], nearest[start : start + _GROUP]
+            own = np.arange(len(some))
+            among = kernel.gram(rows[near.ravel()], rows[near.ravel()])
+            blocks = among.reshape(len(some), n_nearest, len(some), n_nearest)[own, :, own]
+            blocks += _NUGGET * diagonal[near][:, :, None] * np.eye(n_nearest)
+            shares = np.linalg.solve(blocks, gram[some[:, None], near][:, :, None])[:, :, 0]
+            np.add.at(added[:, k], near, shares * weights[removed[some], k][:, None])
+    return added
+
+
+@compiled()
+def _largest(values, which, allowed, n):
+    """The positions of the `n` largest entries of each row of `values` in `which`, among the allowed columns."""
+    result = np.zeros((len(which), n), np.int64)
+    best = np.empty(n)
+    for i in range(len(which)):
+        best[:] = -np.inf
+        for j in range(values.shape[1]):
+            value = values[which[i], j]
+            if not allowed[j] or value <= best[n - 1]:
+                continue
+            place = n - 1
+            while place > 0 and value > best[place - 1]:
+                best[place], result[i, place] = best[place - 1], result[i, place - 1]
+                place -= 1
+            best[place], result[i, place] = value, j
+    return result

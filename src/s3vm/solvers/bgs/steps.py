@@ -1,24 +1,56 @@
-"""The steps of BGS: batches of edges and labelled rows, and what a step along their gradient does."""
+"""The steps of BGS: the graph of neighbours, batches of its edges and of labelled rows, and the steps along them."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 
 from s3vm import philox
-from s3vm._utils.typing import Array
+from s3vm._utils.typing import Array, Rows
+from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.bgs.graph import NeighbourGraph
-from s3vm.solvers.bgs.state import BGSState, history_line
-from s3vm.solvers.stochastic import labelled_slope
+from s3vm.solvers.bgs.state import BGSState, history_line, kernel_of_pairs
+from s3vm.solvers.stochastic import labelled_batches, labelled_slope
 
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
 
-__all__ = ["Batch", "draw_batch", "take_steps"]
+__all__ = ["Batch", "NeighbourGraph", "draw_batch", "take_steps"]
 
 _FLAT = 1e-3  # differences below which the graph term is treated as quadratic
+
+
+class NeighbourGraph:
+    """Two rows are joined if one is a nearest neighbour of the other; edges are drawn in proportion to their kernel.
+
+    The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative. `diagonal` is
+    ``k(x, x)`` of every row.
+    """
+
+    def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
+        n = rows.shape[0]
+        search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
+        with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs does not limit
+            nearest = search.kneighbors(return_distance=False)
+        this = np.repeat(np.arange(n), nearest.shape[1])
+        other = nearest.ravel()
+        # An edge is one number, so that it counts once if found from both ends.
+        number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
+        self.edges = np.column_stack(np.divmod(number, n))
+        size = np.sqrt(diagonal)[self.edges].prod(axis=1)
+        # A row of size 0 always has the same output, so its edges may have any weight.
+        weights = np.where(size > 0, kernel_of_pairs(kernel, rows, *self.edges.T), 1.0) / np.where(size > 0, size, 1.0)
+        self.weights = np.maximum(weights, 0) if weights.max() > 0 else np.ones_like(weights)
+        self._sums = np.cumsum(self.weights)
+
+    def draw(self, seed: int, steps: range, size: int) -> Array:
+        """For each step `size` edges, drawn with replacement: row numbers of shape ``(steps, size, 2)``."""
+        chances = np.stack([philox.uniforms(seed, Purpose.UNLABELLED, t, size, 1)[:, 0] for t in steps])
+        drawn = np.searchsorted(self._sums, chances * self._sums[-1], side="right")
+        return self.edges[np.minimum(drawn, len(self.edges) - 1)]
 
 
 class Batch(NamedTuple):
@@ -41,9 +73,7 @@ def draw_batch(
 ) -> Batch:
     """The batch of the steps `ahead`: draws do not depend on the model, so all rows are evaluated at once."""
     n_l, size = problem.n_labelled, solver.batch_size
-    labelled = np.tile(np.arange(n_l), (len(ahead), 1))
-    if solver.draw_labelled:
-        labelled = philox.indices(problem.seed, Purpose.LABELLED, ahead, size, n_l)
+    labelled = labelled_batches(problem, ahead, size, solver.draw_labelled)
     drawn = np.empty((len(ahead), 0, 2), dtype=np.intp) if graph is None else graph.draw(problem.seed, ahead, size)
     ends = np.unique(drawn[drawn >= n_l])
     edges = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))

@@ -245,8 +245,9 @@ class _Run:
     def _difference(self, state: _ResumeState, before: _ResumeState) -> float:
         """How much of a problem has changed: the fraction of its costs, plus half the change of the mean to hold."""
         known = self._cache.known
-        new, old = _signed(state), np.zeros(self._n_all)
-        old[known >= 0] = _signed(before)[known[known >= 0]]
+        new, boxes_before = (np.where(part.label < 0, -part.cap, part.cap) for part in (state, before))
+        old = np.zeros(self._n_all)
+        old[known >= 0] = boxes_before[known[known >= 0]]
         return float(np.abs(new - old).sum() / np.abs(new).sum() + abs(state.target - before.target) / 2)
 
     def _column(self, k: int, state: _ResumeState, point: Point) -> Column:
@@ -267,11 +268,6 @@ class _Run:
         objective = self._problem.objective(k, float(weights @ f), scores[:n_l], scores[n_l:])
         state = state._replace(label=state.label[:n], cap=state.cap[:n])
         return Column(weights, float(carryover.intercept[k]), scores, objective, state)
-
-
-def _signed(state: _ResumeState) -> Array:
-    """The boxes, negative for the negative side."""
-    return np.where(state.label < 0, -state.cap, state.cap)
 
 
 def _earlier(state: State | None, kernel: Kernel) -> Expansion | None:

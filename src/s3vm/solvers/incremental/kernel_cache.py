@@ -90,26 +90,9 @@ class Carryover:
 class KernelCache:
     """The n rows of a problem, then those of an earlier run that have been removed.
 
-    Parameters
-    ----------
-    problem : Problem
-    before : (Rows, int, Carryover) or None
-        The rows of the earlier run, the number of labelled ones, and its carryover.
-
-    Attributes
-    ----------
-    centres : Rows of shape (n, d)
-    n, n_labelled, n_labelled_before : int
-    known : array
-        The position of each row in the earlier run, or -1 for a new row.
-    is_same : bool
-        Whether the rows are those of the earlier run, in the same order.
-    at : array
-        The number of each row in the kernel matrix.
-    gram : array
-        The kernel matrix by number, possibly with room for more.
-    carryover : Carryover
-        What this run leaves to the next one.
+    `before` are the rows of the earlier run, the number of labelled ones, and its carryover. `known` is the position of
+    each row there, or -1 for a new row; `is_same` says that all are known, in the same order. `at` is the number of
+    each row in the kernel matrix `gram`, which may have room for more.
     """
 
     def __init__(self, problem: Problem, before: tuple[Rows, int, Carryover] | None) -> None:

@@ -16,17 +16,7 @@ from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 
-__all__ = [
-    "CHUNK",
-    "SAMPLE",
-    "Function",
-    "Landmarks",
-    "Space",
-    "WholeKernel",
-    "curved_inverse",
-    "kernel_matrix",
-    "labelled_and_some",
-]
+__all__ = ["CHUNK", "SAMPLE", "Function", "Space", "curved_inverse", "kernel_matrix", "space_on"]
 
 CHUNK = 1024  # rows at a time, where a copy of all would be large
 SAMPLE = 500  # unlabelled rows that represent all of them in the preconditioner
@@ -59,7 +49,7 @@ class WholeKernel:
         self._gram = gram
         self._sample = None
         if len(gram) > max_factor:
-            self._sample = labelled_and_some(problem, SAMPLE)
+            self._sample = _labelled_and_some(problem, SAMPLE)
             self._root = _root(gram[np.ix_(self._sample, self._sample)])
             self._features = gram[:, self._sample] @ self._root
 
@@ -128,6 +118,14 @@ class Landmarks:
 Space = WholeKernel | Landmarks
 
 
+def space_on(problem: Problem, rows: Rows, n_spanned: int, max_factor: int) -> tuple[Space, Array]:
+    """The space of expansions on `n_spanned` of the rows, and the numbers of these."""
+    if n_spanned == problem.n_rows:
+        return WholeKernel(problem, rows, max_factor), np.arange(n_spanned)
+    chosen = _labelled_and_some(problem, n_spanned - problem.n_labelled)
+    return Landmarks(problem.kernel, rows, rows[chosen], problem.n_labelled), chosen
+
+
 def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Callable[[Array], Array]:
     """``values -> D^(1/2) (1 + D^(1/2) K D^(1/2))^(-1) D^(1/2) values`` with ``D = diag(curvature)``, by Cholesky.
 
@@ -188,7 +186,7 @@ def _root(gram: Array) -> Array:
     return vectors[:, significant] / np.sqrt(values[significant])
 
 
-def labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:
+def _labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:
     """The numbers of all labelled rows and of some unlabelled ones drawn at random, in order."""
     n_l = problem.n_labelled
     order = np.argsort(philox.words(problem.seed, Purpose.UNLABELLED, 0, problem.n_rows - n_l, 1)[:, 0], kind="stable")

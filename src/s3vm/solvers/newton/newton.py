@@ -18,17 +18,7 @@ from s3vm.losses import Exponential, SquaredHinge
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Losses, Solver, State, in_step, needs, same_rows
-from s3vm.solvers.newton.function_spaces import (
-    CHUNK,
-    SAMPLE,
-    Function,
-    Landmarks,
-    Space,
-    WholeKernel,
-    curved_inverse,
-    kernel_matrix,
-    labelled_and_some,
-)
+from s3vm.solvers.newton.function_spaces import CHUNK, SAMPLE, Function, Space, curved_inverse, kernel_matrix, space_on
 
 __all__ = ["Newton"]
 
@@ -152,14 +142,9 @@ class _Work:
         if problem.uses_unlabelled:
             self._dual, scores = self._supervised_start()
             self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
-            n_landmarks = solver.spanned(problem) - self._n_labelled
-            if n_landmarks < problem.n_rows - self._n_labelled:
-                chosen = labelled_and_some(problem, n_landmarks)
-                self.centres = rows[chosen]
-                self._space = Landmarks(problem.kernel, exact, exact[chosen], self._n_labelled)
-            else:
-                self.centres = rows
-                self._space = WholeKernel(problem, exact, solver.max_factor)
+            spanned = solver.spanned(problem)
+            self._space, chosen = space_on(problem, exact, spanned, solver.max_factor)
+            self.centres = rows if spanned == problem.n_rows else rows[chosen]
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
         if self._space is not None and self._problem.unlabelled_cost[k] > 0:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s3vm import philox
 from s3vm._utils.arrays import cast, host, is_tensor, namespace, stack
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
@@ -21,15 +20,8 @@ from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, record
-from s3vm.solvers.steps import step
-from s3vm.solvers.stochastic import (
-    annealed_share,
-    balanced_columns,
-    labelled_slope,
-    on_device,
-    stiffness,
-    unlabelled_slope,
-)
+from s3vm.solvers.steps import step, stiffness
+from s3vm.solvers.stochastic import labelled_batches, labelled_slope, on_device, unlabelled_slope
 from s3vm.sources import ExhaustedError
 
 if TYPE_CHECKING:
@@ -48,7 +40,7 @@ def algorithm1(
     m = state.coefficients.shape[1] if isinstance(state, _State) else solver.block_size(problem)
     features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
     steps, stiff = step(solver.step), stiffness(problem)
-    balanced = balanced_columns(problem, solver.balance)
+    balanced = solver.balanced_columns(problem)
     target = np.where(balanced, 2 * problem.prior - 1, 0.0)
     now = _first_state(problem, backend, features, target) if state is None else _checked(state, problem)
     now = now.resumed(solver, n_iterations, problem.n_columns, backend)
@@ -63,22 +55,22 @@ def algorithm1(
     upcoming: _Pool | None = None
     while now.iteration < n_iterations:
         pool = upcoming or pool_of(now.iteration)
-        first = solver.block_of(now.iteration)
-        stop = pool.iterations.stop
-        if solver.max_blocks is not None:  # blocks that are visited again start a new round
+        first, stop = now.iteration, pool.iterations.stop
+        if solver.max_blocks is not None:  # blocks are visited again, each round starting with the first
+            first %= solver.max_blocks
             stop = min(stop, now.iteration + solver.max_blocks - first)
         ahead = range(now.iteration, stop)
-        rows = pool.rows_from(ahead.start)
+        rows, labelled = pool.following(ahead.start)
         now = now.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
-        shares = [annealed_share(solver.ramp, t, n_iterations) for t in ahead]
+        shares = [solver.annealed_share(t, n_iterations) for t in ahead]
         drawn = _Inputs(
             rows,
             features.ready(rows),
             features.window(first, len(ahead)),
             backend.put(np.array(sizes)),
             backend.put(np.array(shares)),
-            pool.labelled_from(ahead.start),
+            labelled,
         )
         results = scan(_Result(now.scores, now.intercept, now.norm), drawn, len(ahead))
         upcoming = pool if stop < pool.iterations.stop else None
@@ -184,7 +176,7 @@ class _Pool:
 
     def __init__(self, layout: "_Layout", problem: Problem, backend: Backend, iterations: range) -> None:
         self.iterations, self._layout = iterations, layout
-        self._labelled = layout.labelled(problem, iterations)
+        self._labelled = labelled_batches(problem, iterations, layout.batch_size, layout.draws_labelled)
         drawn: list[Rows] = []
         if not layout.keeps_labelled:
             drawn.append(backend.put(problem.labelled[self._labelled.ravel()]))
@@ -200,13 +192,10 @@ class _Pool:
             drawn.append(layout.reference)
         self._rows, self._labelled = stack(drawn), backend.put(self._labelled)
 
-    def rows_from(self, t: int) -> Rows:
-        """The rows that iteration t and later ones need."""
-        return self._rows[(t - self.iterations.start) * self._layout.step_size :]
-
-    def labelled_from(self, t: int) -> Array:
-        """The numbers of the labelled rows of iteration t and later ones of the pool, one line each."""
-        return self._labelled[t - self.iterations.start :]
+    def following(self, t: int) -> tuple[Rows, Array]:
+        """What iteration t and later ones need: rows, and for each iteration the numbers of its labelled rows."""
+        n_done = t - self.iterations.start
+        return self._rows[n_done * self._layout.step_size :], self._labelled[n_done:]
 
 
 class _Layout:
@@ -214,7 +203,7 @@ class _Layout:
 
     def __init__(self, solver: "PrintedTSG", problem: Problem, backend: Backend, balanced: Array) -> None:
         self.batch_size, self._n_labelled = solver.batch_size, problem.n_labelled
-        self._draws_labelled = solver.draw_labelled or self._n_labelled > self.batch_size
+        self.draws_labelled = solver.draw_labelled or self._n_labelled > self.batch_size
         self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
         self.draws_unlabelled = problem.uses_unlabelled
         self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size
@@ -224,12 +213,6 @@ class _Layout:
             self.n_reference = self.reference.shape[0]
         n_scores = solver.look_ahead * self.step_size + self._n_labelled + self.n_reference
         self._all_places = backend.put(np.arange(n_scores))
-
-    def labelled(self, problem: Problem, iterations: range) -> Array:
-        """The labelled rows of each iteration: drawn, or all of them."""
-        if not self._draws_labelled:
-            return np.tile(np.arange(self._n_labelled), (len(iterations), 1))
-        return philox.indices(problem.seed, Purpose.LABELLED, iterations, self.batch_size, self._n_labelled)
 
     def places(self, chosen: Array, n: int) -> list[Array]:
         """The places among n scores of the chosen labelled rows, the unlabelled batch, and the reference sample."""

@@ -11,19 +11,18 @@ reference sample R, so every gradient is centred there, and `lift` is what centr
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s3vm._utils.arrays import namespace, product
-from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.problem import Problem, SupervisedSolution
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import State, record, record_unlabelled
-from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import annealed_share, balanced_columns, labelled_slope, on_device, stiffness
+from s3vm.solvers.base import State, record
+from s3vm.solvers.steps import step, stiffness
+from s3vm.solvers.stochastic import labelled_slope, on_device
 from s3vm.solvers.supervised import start_gram, supervised_start
 from s3vm.solvers.tsg.spans import FeatureSpan, RowSpan, column_dots
 from s3vm.solvers.tsg.state import AnchoredState
@@ -38,42 +37,36 @@ def anchored(solver: "TSG", problem: Problem, backend: Backend, state: State | N
     """The states of a run of `solver`."""
     if problem.unlabelled is None or not problem.uses_unlabelled:
         if state is None:  # the start is the solution
-            yield _supervised_state(solver, problem)
+            first = _supervised_state(solver, problem, supervised_start(problem))
+            r_l = first.labelled_scores()
+            line = record(problem, first.norm, r_l, problem.targets, problem.costs)
+            yield replace(first, iteration=1, record=line)
         return
-    span: RowSpan | FeatureSpan
-    if solver.spans_rows(problem.unlabelled.n_rows):
-        span = RowSpan(solver, problem, problem.unlabelled, backend)
-    else:
-        span = FeatureSpan(solver, problem, problem.unlabelled, backend)
+    kind = RowSpan if solver.spans_rows(problem.unlabelled.n_rows) else FeatureSpan
+    span = kind(solver, problem, problem.unlabelled, backend)
     if state is not None and not (isinstance(state, AnchoredState) and state.fits(problem, span.centres)):
         raise ValueError("TSG can resume only with the same rows and costs: set warm_start=False to start again")
-    start = _start(problem, state)
-    advance = _Iteration.of(solver, problem, backend, span, start)
     if state is None:
-        state = _first_state(solver, problem, span, start, advance)
+        start = supervised_start(problem)
+    else:
+        start = SupervisedSolution(start_gram(problem), state.start_dual, state.start_intercept)
+    advance = _Iteration(solver, problem, backend, span, start)
+    if state is None:
+        state = advance.first_state(_supervised_state(solver, problem, start))
     elif state.made_by != solver:
         span.keep_at_least(len(state.span))
         state = replace(state, made_by=solver)
     state = state.moved(backend.put)
-    advance = advance.moved(problem, backend)
+    advance.move_to_device()
     while state.iteration < advance.n_iterations:
         state = advance(state)
         yield state
 
 
-def _start(problem: Problem, state: AnchoredState | None) -> SupervisedSolution:
-    """The supervised solution, which a state brings along."""
-    if state is None:
-        return supervised_start(problem)
-    return SupervisedSolution(start_gram(problem), state.start_dual, state.start_intercept)
-
-
-def _supervised_state(solver: "TSG", problem: Problem) -> AnchoredState:
-    """The only state of a run in which no unlabelled row is used."""
-    gram, dual, intercept = supervised_start(problem)
-    zeros = np.zeros((0, problem.n_columns))
-    scores = gram @ dual
-    norm = column_dots(dual, scores)
+def _supervised_state(solver: "TSG", problem: Problem, start: SupervisedSolution) -> AnchoredState:
+    """The supervised solution as a state, without a span and a reference sample."""
+    gram, dual, intercept = start
+    zeros, scores = np.zeros((0, problem.n_columns)), gram @ dual
     return AnchoredState(
         problem.kernel,
         problem.seed,
@@ -91,44 +84,10 @@ def _supervised_state(solver: "TSG", problem: Problem) -> AnchoredState:
         span=zeros,
         scores=scores,
         mean=zeros,
-        norm=norm,
-        iteration=1,
-        record=record(problem, norm, scores + intercept, problem.targets, problem.costs, None),
-    )
-
-
-def _first_state(
-    solver: "TSG",
-    problem: Problem,
-    span: RowSpan | FeatureSpan,
-    start: SupervisedSolution,
-    iteration: "_Iteration",
-) -> AnchoredState:
-    """The supervised solution, its intercept moved so that it holds the mean."""
-    gram, dual, intercept = start
-    scores, mean = gram @ dual, iteration.of_labelled @ dual
-    return AnchoredState(
-        problem.kernel,
-        problem.seed,
-        span.centres,
-        n_reference=span.reference.shape[0],
-        n_features=span.n_features,
-        targets=problem.targets,
-        costs=problem.costs,
-        start_dual=dual,
-        start_intercept=intercept,
-        made_by=solver,
-        dual=dual,
-        intercept=np.where(iteration.holds, iteration.target - mean, intercept),
-        lift=np.zeros(problem.n_columns),
-        span=span.start(problem.n_columns),
-        scores=scores,
-        mean=mean,
         norm=column_dots(dual, scores),
     )
 
 
-@dataclass(frozen=True, eq=False)
 class _Iteration:
     """An iteration as a function of states, and what stays the same in all iterations.
 
@@ -136,60 +95,45 @@ class _Iteration:
     `holds` says which columns hold their mean output over R, at `target`.
     """
 
-    ramp: float
-    steps: Step
-    n_iterations: int
-    stiffness: Array
-    problem: Problem
-    backend: Backend
-    span: RowSpan | FeatureSpan
-    gram: Array
-    of_labelled: Array
-    of_reference: float
-    holds: Array
-    target: Array
-    all_labelled: Array
-
-    @classmethod
-    def of(
-        cls,
-        solver: "TSG",
-        problem: Problem,
-        backend: Backend,
-        span: RowSpan | FeatureSpan,
-        start: SupervisedSolution,
-    ) -> "_Iteration":
+    def __init__(
+        self, solver: "TSG", problem: Problem, backend: Backend, span: RowSpan | FeatureSpan, start: SupervisedSolution
+    ) -> None:
         kernel, labelled, reference = problem.kernel, problem.labelled, backend.put(span.reference)
         at_reference = kernel.gram(span.reference, labelled) @ start.dual + start.intercept
         size = max(1.0, float(np.diag(start.gram).mean()))  # 1 for kernels of x - x'
-        return cls(
-            solver.ramp,
-            step(solver.step),
-            solver.iterations(problem),
-            size * stiffness(problem),
-            problem,
-            backend,
-            span,
-            start.gram,
-            of_labelled=kernel.gram(labelled, span.reference).mean(axis=1),
-            of_reference=float(backend.gram(kernel, reference, reference).mean()),
-            holds=balanced_columns(problem, solver.balance),
-            target=means_to_hold(problem, at_reference),
-            all_labelled=np.arange(problem.n_labelled),
+        self.problem, self.backend, self.span, self.gram = problem, backend, span, start.gram
+        self.solver, self.steps, self.n_iterations = solver, step(solver.step), solver.iterations(problem)
+        self.stiffness = size * stiffness(problem)
+        self.of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
+        self.of_reference = float(backend.gram(kernel, reference, reference).mean())
+        self.holds, self.target = solver.balanced_columns(problem), means_to_hold(problem, at_reference)
+        self.all_labelled = np.arange(problem.n_labelled)
+
+    def first_state(self, supervised: AnchoredState) -> AnchoredState:
+        """The supervised solution, its intercept moved so that it holds the mean."""
+        n_columns, span, mean = self.problem.n_columns, self.span, self.of_labelled @ supervised.dual
+        return replace(
+            supervised,
+            centres=span.centres,
+            n_reference=span.reference.shape[0],
+            n_features=span.n_features,
+            intercept=np.where(self.holds, self.target - mean, supervised.intercept),
+            lift=np.zeros(n_columns),
+            span=span.start(n_columns),
+            mean=mean,
         )
 
-    def moved(self, problem: Problem, backend: Backend) -> "_Iteration":
-        """The same where the backend computes."""
-        arrays = ("gram", "of_labelled", "holds", "target", "all_labelled")
-        moved = {name: backend.put(getattr(self, name)) for name in arrays}
-        return replace(self, problem=on_device(problem, backend), **moved)
+    def move_to_device(self) -> None:
+        for name in ("gram", "of_labelled", "holds", "target", "all_labelled"):
+            setattr(self, name, self.backend.put(getattr(self, name)))
+        self.problem = on_device(self.problem, self.backend)
 
     def __call__(self, state: AnchoredState) -> AnchoredState:
         t, problem, span, holds = state.iteration, self.problem, self.span, self.holds
         sizes = self.steps.sizes(t, self.n_iterations, self.stiffness)
         gamma = self.backend.put(sizes)
         keep = 1 - gamma
-        cost = annealed_share(self.ramp, t, self.n_iterations) * problem.unlabelled_cost / span.batch_size
+        cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabelled_cost / span.batch_size
         r_l = state.scores + state.intercept
         slope = labelled_slope(problem, self.all_labelled, r_l)
         batch = span.gradient(t, state, cost)
@@ -203,8 +147,8 @@ class _Iteration:
         at_batch = 2 * keep * batch.along - gamma * (column_dots(batch.labelled, slope) - batch.mean * lift)
         dots = column_dots(slope, keep * state.scores + scores) + at_batch - gamma * moved.along
         dots -= holds * total * (keep * state.mean + mean)
-        line = {"step": float(sizes[0])} | record(problem, state.norm, r_l, problem.targets, problem.costs, None)
-        line = record_unlabelled(problem, line, batch.loss / span.batch_size, batch.positive / span.batch_size)
+        means = batch.loss / span.batch_size, batch.positive / span.batch_size
+        line = record(problem, state.norm, r_l, problem.targets, problem.costs, means=means)
         return replace(
             state,
             iteration=t + 1,
@@ -215,5 +159,5 @@ class _Iteration:
             mean=mean,
             norm=(keep**2 * state.norm - gamma * dots).clip(0),
             intercept=namespace(gamma).where(holds, self.target - mean, keep * state.intercept - gamma * total),
-            record=line,
+            record={"step": float(sizes[0])} | line,
         )

@@ -4,22 +4,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from s3vm._utils.settings import above, check_settings, integer, real, switch
+from s3vm._utils.settings import check_settings, integer, switch
 from s3vm.backends import Backend
-from s3vm.losses import Exponential, SmoothHinge
 from s3vm.problem import Problem
-from s3vm.solvers.base import Losses, Solver, State, settled
-from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import FeatureCount, block_size, frequency_bytes, iterations_for
+from s3vm.solvers.base import State, settled
+from s3vm.solvers.steps import Step
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
 from s3vm.solvers.tsg.algorithm1 import algorithm1
 
 __all__ = ["PrintedTSG"]
 
 
 @dataclass(frozen=True)
-class PrintedTSG(Solver):
+class PrintedTSG(StochasticSolver):
     """Triply stochastic gradients as printed in the paper: labelled rows, unlabelled rows and random features.
 
     Iteration t of Algorithm 1 draws a labelled batch, an unlabelled batch and block t of m random features, and steps
@@ -62,8 +59,6 @@ class PrintedTSG(Solver):
         only.
     """
 
-    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    follows_stream: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True
 
     max_iter: int = 128
@@ -80,46 +75,24 @@ class PrintedTSG(Solver):
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
-        check_settings(self, max_iter=integer(), passes=(above(0), None), batch_size=integer())
-        check_settings(self, n_features=(integer(), "sqrt"), intercept=switch, balance=switch, ramp=real(0, 1))
-        check_settings(self, n_reference=integer(), max_blocks=(integer(), None), draw_labelled=switch)
-        check_settings(self, look_ahead=integer())
+        super().__post_init__()
+        check_settings(self, max_iter=integer(), intercept=switch, max_blocks=(integer(), None))
+        check_settings(self, draw_labelled=switch, look_ahead=integer())
         if self.balance and not self.intercept:
             raise ValueError("PrintedTSG: the intercept holds the balance: balance=True needs intercept=True")
-        step(self.step)
 
     def iterations(self, problem: Problem) -> int:
-        if self.passes is None:
-            return self.max_iter
-        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
-        return iterations_for(self.passes, n_rows, self.batch_size)
+        return self.iterations_for(problem)
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_iterations = backend.dtype.itemsize, self.iterations(problem)
         n_features = min(n_iterations, self.max_blocks or n_iterations) * self.block_size(problem)
         n_scored = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
         n_bytes = 2 * size * n_features * problem.n_columns + size * n_scored * problem.n_dims
-        return n_bytes + frequency_bytes(problem, backend, n_features)
-
-    def extended(self, problem: Problem, done: int) -> "PrintedTSG":
-        return replace(self, max_iter=done + self.iterations(problem), passes=None)
-
-    def full_weight_from(self, problem: Problem) -> int:
-        return int(np.ceil(self.ramp * self.iterations(problem)))
+        return n_bytes + self.frequency_bytes(problem, backend, n_features)
 
     def pilot(self, max_iter: int) -> "PrintedTSG":
         return replace(self, max_iter=min(self.max_iter, max_iter), passes=None)
 
-    def for_new_rows(self, done: int, n_new: int) -> "PrintedTSG":
-        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
-
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         yield from settled(algorithm1(self, problem, backend, state))
-
-    def block_of(self, t: int) -> int:
-        """The block of features that iteration t acts on."""
-        return t if self.max_blocks is None else t % self.max_blocks
-
-    def block_size(self, problem: Problem) -> int:
-        """The number m of features in a block."""
-        return block_size(self.n_features, problem)

@@ -71,11 +71,9 @@ class RowSpan:
         return np.zeros((self._n_rows, n_columns), self.centres.dtype)
 
     def _batch(self, t: int) -> Array:
-        """The numbers of the rows in the batch of iteration t."""
         return self._backend.put((t * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
 
     def _values(self, at: Array, columns: slice | Array) -> Array:
-        """Kernel values of some unlabelled rows with some centres."""
         if self._gram is not None:
             return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
         return self._backend.gram(self._kernel, self._rows[at], self._centres[columns])
@@ -127,13 +125,11 @@ class FeatureSpan:
         return np.zeros((0, n_columns), self._backend.dtype)
 
     def _blocks_in(self, t: int) -> int:
-        """The number of blocks in iteration t."""
         grown = 1.0 if self._growth == 0 else min(1.0, t / (self._growth * self._n_iterations))
         n_blocks = int(np.ceil(self._n_blocks * (_FIRST_FRACTION + (1 - _FIRST_FRACTION) * grown)))
         return max(n_blocks, self._least_blocks)
 
     def gradient(self, t: int, state: AnchoredState, cost: Array) -> BatchGradient:
-        """The sums over the batch of iteration t."""
         n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labelled, namespace(self._mean)
         for block in range(len(self._mean) // self.n_features, n_blocks):
             psi = self._features.features(block, self._centres)

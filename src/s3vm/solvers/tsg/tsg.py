@@ -4,25 +4,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from s3vm._utils.settings import above, check_settings, integer, real, switch
+from s3vm._utils.settings import check_settings, integer, real
 from s3vm.backends import Backend
-from s3vm.losses import Exponential, SmoothHinge
 from s3vm.problem import Problem
-from s3vm.solvers.base import Losses, Solver, State, settled
-from s3vm.solvers.steps import Step, step
-from s3vm.solvers.stochastic import FeatureCount, block_size, frequency_bytes, iterations_for
+from s3vm.solvers.base import State, settled
+from s3vm.solvers.steps import Step
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
 from s3vm.solvers.tsg.anchored import anchored
 from s3vm.solvers.tsg.batch_gradient import CHUNK
-from s3vm.solvers.tsg.rebase import rebase
 from s3vm.solvers.tsg.spans import GRAM_BYTES
+from s3vm.solvers.tsg.state import rebase
 
 __all__ = ["TSG"]
 
 
 @dataclass(frozen=True)
-class TSG(Solver):
+class TSG(StochasticSolver):
     """Triply stochastic gradients, anchored at the supervised solution.
 
     The run starts from the exact SVM of the labelled rows. Each iteration draws a batch of unlabelled rows and steps
@@ -62,8 +59,6 @@ class TSG(Solver):
         The size of the sample over which the mean is held.
     """
 
-    losses: ClassVar[Losses] = (SmoothHinge, Exponential)
-    follows_stream: ClassVar[bool] = True
     takes_remote_rows: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True
 
@@ -81,21 +76,14 @@ class TSG(Solver):
     n_reference: int = 2000
 
     def __post_init__(self) -> None:
-        check_settings(self, max_iter=(integer(), "auto"), passes=(above(0), None), batch_size=integer())
-        check_settings(self, n_features=(integer(), "sqrt"), max_features=integer(), growth=real(0, 1))
+        super().__post_init__()
+        check_settings(self, max_iter=(integer(), "auto"), max_features=integer(), growth=real(0, 1))
         check_settings(self, span=("auto", "rows", "features"), max_rows=integer())
-        check_settings(self, balance=switch, ramp=real(0, 1), n_reference=integer())
-        step(self.step)
 
     def iterations(self, problem: Problem) -> int:
-        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
-        if self.passes is not None:
-            return iterations_for(self.passes, n_rows, self.batch_size)
-        if not problem.uses_unlabelled:
+        if self.passes is None and not problem.uses_unlabelled:
             return 1
-        if isinstance(self.max_iter, str):
-            return int(np.clip(np.ceil(n_rows / self.batch_size), 400, 1000))
-        return self.max_iter
+        return self.iterations_for(problem, fewest=400)
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_columns = backend.dtype.itemsize, problem.n_columns
@@ -106,15 +94,10 @@ class TSG(Solver):
             n_spanned = problem.unlabelled.n_rows
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
-        n_bytes += size * self.max_features * problem.n_labelled + frequency_bytes(problem, backend, self.max_features)
+        n_bytes += self.frequency_bytes(problem, backend, self.max_features)
+        n_bytes += size * self.max_features * problem.n_labelled
         n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labelled + self.n_reference)
         return n_bytes + (2 * size + 16) * self.max_features * n_columns  # gradients are summed in float64
-
-    def extended(self, problem: Problem, done: int) -> "TSG":
-        return replace(self, max_iter=done + self.iterations(problem), passes=None)
-
-    def full_weight_from(self, problem: Problem) -> int:
-        return int(np.ceil(self.ramp * self.iterations(problem)))
 
     def pilot(self, max_iter: int) -> "TSG":
         limit = self.max_iter if isinstance(self.max_iter, str) else min(self.max_iter, max_iter)
@@ -123,18 +106,11 @@ class TSG(Solver):
     def for_streaming(self) -> "TSG":
         return replace(self, span="features") if self.span == "auto" else self
 
-    def for_new_rows(self, done: int, n_new: int) -> "TSG":
-        return replace(self, max_iter=done + max(1, -(-n_new // self.batch_size)), passes=None)
-
     def follow(self, problem: Problem, backend: Backend, state: State) -> State:
         return rebase(self, problem, backend, state)
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         yield from settled(anchored(self, problem, backend, state))
-
-    def block_size(self, problem: Problem) -> int:
-        """The number m of features in a block."""
-        return block_size(self.n_features, problem)
 
     def spans_rows(self, n_unlabelled: int) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""
