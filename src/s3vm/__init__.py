@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from s3vm._utils.container import ModelFormatError
     from s3vm.estimators.classifier import S3VMClassifier
     from s3vm.estimators.deprecated import DaskS3VMClassifier
     from s3vm.estimators.folds import LabeledKFold
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.persistence.compression import compress
-    from s3vm.persistence.model_file import ModelFormatError, load, save
+    from s3vm.persistence.model_file import load, save
     from s3vm.persistence.onnx import to_onnx
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Incremental, Light, Newton, PrintedTSG
     from s3vm.solvers.steps import Constant, Decaying, Theorem
@@ -36,6 +37,7 @@ __all__ += ["ModelFormatError", "compress", "load", "save", "to_onnx", "write_re
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
+    "_utils.container": ["ModelFormatError"],
     "estimators.classifier": ["S3VMClassifier"],
     "estimators.deprecated": ["DaskS3VMClassifier"],
     "estimators.folds": ["LabeledKFold"],
@@ -44,7 +46,7 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "persistence.compression": ["compress"],
-    "persistence.model_file": ["ModelFormatError", "load", "save"],
+    "persistence.model_file": ["load", "save"],
     "persistence.onnx": ["to_onnx"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Incremental", "Light", "Newton", "PrintedTSG"],
     "solvers.steps": ["Constant", "Decaying", "Theorem"],

@@ -35,8 +35,6 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.persistence.onnx import Graph
 
-__all__ = ["KERNELS", "RBF", "Kernel", "Laplacian", "Matern", "Polynomial", "kernel"]
-
 Gamma = float | Literal["scale", "median"]
 Drawn = tuple[Array, Array]  # frequencies and offsets
 

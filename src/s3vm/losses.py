@@ -17,9 +17,6 @@ from s3vm._utils.registry import lookup
 from s3vm._utils.settings import above, check_settings
 from s3vm._utils.typing import Array
 
-__all__ = ["LABELLED_LOSSES", "Hinge", "LabelledLoss", "SmoothHinge", "SquaredHinge", "labelled_loss"]
-__all__ += ["UNLABELLED_LOSSES", "Exponential", "Hat", "Ramp", "SquaredHat", "UnlabelledLoss", "unlabelled_loss"]
-
 
 @runtime_checkable
 class LabelledLoss(Protocol):

@@ -9,8 +9,6 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
-__all__ = ["Model"]
-
 
 @dataclass(frozen=True, eq=False)
 class Model:

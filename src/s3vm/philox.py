@@ -19,9 +19,6 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 
-__all__ = ["NAME", "Purpose", "cauchy", "indices", "normals", "philox4x32", "signs", "students", "uniforms", "words"]
-
-
 NAME = "philox4x32-10, 1"
 """Changes when the same address gives another number: model files written under another name cannot be read."""
 

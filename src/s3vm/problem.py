@@ -11,8 +11,6 @@ from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.sources import ArraySource, Source
 
-__all__ = ["Problem", "SupervisedSolution"]
-
 
 class SupervisedSolution(NamedTuple):
     """The exact SVM of the labelled rows in every column, where many solvers start.

@@ -13,9 +13,6 @@ from scipy import sparse
 
 from s3vm._utils.typing import Array, Rows
 
-__all__ = ["as_rows", "cast", "host", "is_tensor", "namespace", "product"]
-__all__ += ["row_bytes", "row_digests", "stack", "variance_of"]
-
 
 def is_tensor(x: Any) -> bool:
     """Whether x is a tensor, without importing torch."""

@@ -7,8 +7,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write"]
-
 
 @contextmanager
 def replacing(path: Any) -> Iterator[Path]:

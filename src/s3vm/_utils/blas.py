@@ -9,8 +9,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
-
 
 @cache
 def _libraries() -> list[Any]:

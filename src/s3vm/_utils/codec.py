@@ -19,8 +19,6 @@ from s3vm._utils.container import ModelFormatError, short
 from s3vm._utils.input_checks import csr
 from s3vm._utils.typing import Array
 
-__all__ = ["decode", "encode"]
-
 
 def encode(value: Any, parts: Mapping[str, type], tensors: dict[str, Array] | None = None) -> Any:
     """A value as JSON; objects must be of exactly the classes in `parts`, since a subclass would come back as its base.

@@ -21,8 +21,6 @@ from typing import Any
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
-__all__ = ["compiled"]
-
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
     """`numba.njit` for functions that Python calls: without the GIL, and cached in a file."""

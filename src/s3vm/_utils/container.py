@@ -17,8 +17,6 @@ from safetensors.numpy import save as to_safetensors
 from s3vm._utils import atomic
 from s3vm._utils.typing import Array
 
-__all__ = ["FORMAT", "Contents", "ModelFormatError", "read", "short", "write"]
-
 FORMAT = 1
 _DIGEST = "sha256"  # the last name among the tensors of bytes, which safetensors stores after all others
 _DIGEST_BYTES = 32

@@ -7,9 +7,6 @@ from scipy import sparse
 
 from s3vm._utils.warn import warn
 
-__all__ = ["LARGEST", "RowsError", "as_csr", "check_numbers", "check_size", "csr", "is_masked", "precision"]
-__all__ += ["warn_of_lost_digits"]
-
 LARGEST = {"float32": 1e30, "float64": 1e150}
 """How large an entry of X may be: sums of squares must not overflow."""
 

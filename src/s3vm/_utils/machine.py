@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = ["format_bytes", "machine_memory"]
-
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["optional"]
-
 
 def optional(name: str, extra: str) -> Any:
     """The module of that name; if it is not installed, an ImportError that says what to install."""

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 
 from tqdm import tqdm
 
-__all__ = ["Progress", "ProgressBar"]
-
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """A function that is called after every iteration with the number done, the maximum, and the line of the history."""
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["STATE_PARTS", "lookup", "state_part"]
-
 _Part = TypeVar("_Part", bound=type)
 
 STATE_PARTS: dict[str, type] = {}

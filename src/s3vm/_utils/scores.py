@@ -4,8 +4,6 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 
-__all__ = ["brier_losses", "predicted_codes"]
-
 
 def predicted_codes(scores: Array) -> Array:
     """The class code of each row of scores ``(n, K)``: the highest column, or the sign if there is one column."""

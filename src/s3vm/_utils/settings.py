@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Setting", "above", "at_least", "between", "integer", "real", "switch"]
-__all__ += ["check", "check_settings", "is_integer", "number"]
-
 
 class Setting(NamedTuple):
     """A kind of value: what an error calls it, and whether a value is of this kind."""

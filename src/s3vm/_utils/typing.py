@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["Array", "Rows"]
-
 Array = npt.NDArray[Any]
 
 Rows = Any

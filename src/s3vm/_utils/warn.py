@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import local
 
-__all__ = ["PendingWarning", "deferred_warnings", "warn"]
-
 PendingWarning = tuple[str, type[Warning]]
 
 _SKIPPED = (str(Path(__file__).parent.parent), str(contextlib.__file__))  # this package, and decorators

@@ -13,8 +13,6 @@ from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["NumpyBackend", "NumpyFeatures", "scan_steps"]
-
 _PANEL = 256
 
 _Loss = TypeVar("_Loss")

@@ -15,8 +15,6 @@ import numpy as np
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
-__all__ = ["Backend", "Features", "Sums"]
-
 _Loss = TypeVar("_Loss")
 _Carry = TypeVar("_Carry")
 

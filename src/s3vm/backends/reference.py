@@ -8,8 +8,6 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
 from s3vm.kernels import Kernel
 
-__all__ = ["Reference"]
-
 _CHUNK = 4096
 
 

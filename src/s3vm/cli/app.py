@@ -15,8 +15,6 @@ from s3vm import __version__
 from s3vm.cli import options
 from s3vm.cli.options import InputFiles, Settings, Verbosity, option
 
-__all__ = ["Commands", "app"]
-
 
 class Commands(TyperGroup):
     """Prints the user's errors in one line and exits: 1 for wrong data or arguments, 130 for Ctrl-C."""

@@ -19,8 +19,8 @@ from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import ReportProgress, Screen, printable
 from s3vm.cli.fit import scale_rows
-from s3vm.cli.inputs import Dataset, InputFiles, check_writable, read_data, read_test_rows
-from s3vm.cli.options import Settings
+from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
+from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import comparison_summary
 from s3vm.inspect.measures import error_measures
 from s3vm.inspect.page import Section, write_page
@@ -28,8 +28,6 @@ from s3vm.kernels import Kernel
 from s3vm.solvers import SOLVERS, solver
 from s3vm.sources import readers
 from s3vm.training.loop import Interrupted
-
-__all__ = ["run_compare"]
 
 _FOLDS = 5
 _NEIGHBORS, _MIN_PROBABILITY = 7, 0.9

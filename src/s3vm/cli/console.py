@@ -14,8 +14,6 @@ from rich.text import Text
 
 from s3vm import __version__
 
-__all__ = ["ReportProgress", "Screen", "file_size", "grid", "percent", "printable", "seconds"]
-
 
 class ReportProgress(Protocol):
     """Moves a progress bar, and may rename it."""

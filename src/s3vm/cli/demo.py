@@ -18,8 +18,6 @@ from s3vm.cli.console import Screen, grid, percent
 from s3vm.cli.inputs import check_writable
 from s3vm.cli.summary import plain_table
 
-__all__ = ["run_demo"]
-
 _LABELS, _DRAWS, _C = (20, 40, 80, 160), 5, 10.0
 _FORMATS = (".png", ".svg", ".pdf")
 _METHODS = (("supervised SVM", "#999999"), ("s3vm", "#d1495b"))

@@ -15,15 +15,13 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Rows
 from s3vm.cli.console import Screen, printable
-from s3vm.cli.inputs import Dataset, InputFiles, check_writable, open_data, read_data, read_test_rows
-from s3vm.cli.options import Settings
+from s3vm.cli.inputs import Dataset, check_writable, open_data, read_data, read_test_rows
+from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.inspect.fit_report import write_report
 from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
-
-__all__ = ["TrainedModel", "run_fit", "run_tune", "scale_rows", "train"]
 
 _UNEVEN = 10.0  # ratio of the features' spreads above which unscaled features get a warning
 _SCALING_SAMPLE = 100_000  # rows of a stream to scale the features by, unless all are read first anyway

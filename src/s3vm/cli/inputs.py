@@ -20,18 +20,6 @@ from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed, shortened
 from s3vm.sources.readers.formats import files_of
 
-__all__ = [
-    "Dataset",
-    "InputFiles",
-    "check_writable",
-    "class_codes",
-    "open_data",
-    "rare_classes",
-    "read_data",
-    "read_test_rows",
-    "target_column",
-]
-
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
 

@@ -23,8 +23,6 @@ from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.readers.labels import USUAL_MARKS
 
-__all__ = ["run_evaluate", "run_export", "run_info", "run_predict"]
-
 
 @dataclass(frozen=True)
 class LoadedModel:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from s3vm import S3VMClassifier
     from s3vm.cli.console import Screen
 
-__all__ = ["InputFiles", "Settings", "Verbosity", "option", "with_options"]
-
 # The panels of the help.
 _MODEL, COLUMNS, OUTPUT, _LONG = "Model", "Columns and rows", "Output", "Long runs"
 LONG_RUNS = ("encode", "stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has

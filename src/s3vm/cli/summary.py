@@ -12,17 +12,6 @@ from rich.text import Text
 from s3vm.cli.console import file_size, grid, percent, seconds
 from s3vm.cli.inputs import rare_classes
 
-__all__ = [
-    "comparison_summary",
-    "evaluation_summary",
-    "fit_summary",
-    "interval_text",
-    "model_summary",
-    "plain_table",
-    "prediction_summary",
-    "tuning_summary",
-]
-
 _MAX_NAMES = 6
 _MAX_CONFUSION_COLUMNS = 4  # with more classes, confusions are listed
 _MIN_ROWS_FOR_SPEED = 10_000

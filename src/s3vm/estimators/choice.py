@@ -18,8 +18,6 @@ from s3vm.model import Model
 from s3vm.problem import Problem, SupervisedSolution
 from s3vm.solvers.supervised import supervised_start
 
-__all__ = ["Choice", "calibrate", "choose_model", "warn_of_collapse"]
-
 _COLLAPSE_SAMPLE, _COLLAPSE_ROWS = 500, 50  # unlabelled rows that are predicted, and how many there must be
 _FREQUENT = 0.1  # expected fraction of the rows from which on a class is watched
 _COLLAPSED = 0.1  # fraction of the expected rows below which it has collapsed

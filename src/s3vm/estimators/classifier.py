@@ -39,8 +39,6 @@ from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import EVERY, StoppingRules
 from s3vm.training.memory_check import with_advice
 
-__all__ = ["S3VMClassifier"]
-
 
 class S3VMClassifier(ClassifierMixin, BaseEstimator):
     """Kernel support vector machine that learns from labelled and unlabelled rows.

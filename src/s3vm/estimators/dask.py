@@ -21,8 +21,6 @@ from s3vm.solvers import TSG, Solver, solver
 from s3vm.sources import is_source
 from s3vm.sources.dask import ClusterSource, Engine, Part, direct, finished
 
-__all__ = ["LARGE_BATCHES", "Cluster", "check_remote_fit", "cluster_rows", "cluster_solver", "lazily"]
-
 LARGE_BATCHES = TSG(batch_size=4096)
 """What ``solver="tsg"`` stands for on a cluster: workers need work between two messages."""
 

@@ -9,8 +9,6 @@ from s3vm.estimators.settings import inherits_settings
 from s3vm.solvers import Solver
 from s3vm.training.loop import StoppingRules
 
-__all__ = ["DaskS3VMClassifier"]
-
 
 class DaskS3VMClassifier(S3VMClassifier):
     """Deprecated: `S3VMClassifier` takes dask collections. This one takes a client and a patience, too."""

@@ -15,9 +15,6 @@ from s3vm.estimators.labels import split_labels
 from s3vm.estimators.safety import FEW_LABELS
 from s3vm.philox import Purpose
 
-__all__ = ["N_FOLDS", "LabeledKFold", "distinct_rows", "folds_by_content", "held_out_groups", "newest_labels"]
-__all__ += ["stratified_folds"]
-
 N_FOLDS = 5
 
 

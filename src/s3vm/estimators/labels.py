@@ -11,8 +11,6 @@ from s3vm._utils.arrays import host
 from s3vm._utils.input_checks import is_masked
 from s3vm._utils.typing import Array
 
-__all__ = ["as_column", "checked_labels", "is_labeled", "split_labels"]
-
 
 def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
     """Which rows carry a label, and the labels of those.

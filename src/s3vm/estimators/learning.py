@@ -18,8 +18,6 @@ from s3vm.training import checkpoints
 from s3vm.training.history import join_histories, thin_history
 from s3vm.training.loop import StoppingRules, train
 
-__all__ = ["Learned", "attributes", "learn"]
-
 _NAMED_IN_CHECKPOINTS = ("unlabeled_weight", "class_prior", "class_weight", "probability")
 
 

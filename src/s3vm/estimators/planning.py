@@ -18,8 +18,6 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-__all__ = ["Plan", "Tuning", "class_priors", "make_plan", "one_against_rest", "scores_held_out"]
-
 
 class Tuning(NamedTuple):
     """The cost and the kernel of a fit."""

@@ -15,8 +15,6 @@ from s3vm.estimators.preparation import FittedRows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
-__all__ = ["Temperature", "calibrator", "codes_of_all", "scores_of"]
-
 _CHUNK = 1 << 16
 _MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 

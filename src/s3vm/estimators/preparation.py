@@ -18,8 +18,6 @@ from s3vm.sources import ArraySource, Source
 from s3vm.sources.dask import ClusterSource
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["SAMPLE", "FittedRows", "PreparedRows", "TrainingRows", "prepare", "resolve_kernel"]
-
 _COMPARED = 100  # rows by which a later change of the training rows is noticed
 SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
 

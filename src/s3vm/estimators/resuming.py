@@ -16,8 +16,6 @@ from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.sources.reservoir import ReservoirSource
 
-__all__ = ["ResumePoint", "all_rows", "arrive", "check_max_labeled", "continued", "resume_point"]
-
 
 class ResumePoint(NamedTuple):
     """What a fit leaves for its continuation."""

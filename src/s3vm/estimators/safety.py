@@ -9,8 +9,6 @@ from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import number
 from s3vm._utils.typing import Array
 
-__all__ = ["FEW_LABELS", "Safety", "choose", "required_z", "standard_errors"]
-
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
 _UNCERTAIN = 30  # labelled rows below which the choice is unreliable
 # By how many standard errors the loss must fall: the fewer the rows, the less reliable a standard error.

@@ -15,9 +15,6 @@ from s3vm.kernels import kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
 from s3vm.solvers import Solver, solver
 
-__all__ = ["can_continue", "can_forget", "check_checkpointing", "check_estimator", "fixed_settings", "has_probability"]
-__all__ += ["inherits_settings", "losses_of", "numbers_above_0", "seed_of", "training_backend"]
-
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
 _verbosity = Setting(

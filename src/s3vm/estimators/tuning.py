@@ -25,8 +25,6 @@ from s3vm.solvers import Solver, solver
 from s3vm.solvers.supervised import in_steps, labelled_gram
 from s3vm.training.loop import StoppingRules
 
-__all__ = ["S3VMClassifierCV", "tune"]
-
 _FEW_LABELS_C = 30.0
 _USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of the median width
 _MORE_ERRORS, _NOISE = 2, 0.5

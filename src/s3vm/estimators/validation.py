@@ -26,8 +26,6 @@ from s3vm.sources import ArraySource, Source, is_source
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.mapped import MappedSource
 
-__all__ = ["checked_rows", "given_rows", "is_dask", "renamed", "training_rows"]
-
 
 def is_dask(X: Any) -> bool:
     """Whether X is a dask array or data frame."""

@@ -12,20 +12,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from s3vm._utils.typing import Array
 from s3vm.estimators.labels import split_labels
 
-__all__ = [
-    "Columns",
-    "Sample",
-    "class_codes",
-    "class_margins",
-    "class_names",
-    "final_classifier",
-    "history_columns",
-    "reliability",
-    "sample_columns",
-    "score_bins",
-    "wilson_interval",
-]
-
 Columns = dict[str, Array]
 
 _MAX_ROWS = 5_000  # labelled rows, and unlabelled ones, in a sample: enough for any plot

@@ -15,8 +15,6 @@ from s3vm.inspect.diagnostics import Sample, class_names, final_classifier
 from s3vm.inspect.measures import held_out_error, score_measures
 from s3vm.inspect.page import Section, write_page
 
-__all__ = ["sections", "settings", "write_report"]
-
 _MEASURES = {
     "brier": ("Brier score", ".4f"),
     "z": ("change of the Brier score, in standard errors", ".2f"),

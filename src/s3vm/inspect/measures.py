@@ -10,8 +10,6 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.inspect.diagnostics import wilson_interval
 
-__all__ = ["error_measures", "held_out_error", "model_facts", "score_measures", "verdict"]
-
 
 def error_measures(n_wrong: float, n_rows: int) -> dict[str, Any]:
     """An error rate with its standard error and its 95% interval."""

@@ -28,8 +28,6 @@ from s3vm._utils.typing import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Section", "machine_facts", "write_page"]
-
 Table = Mapping[str, Sequence[Any] | Array]
 
 _REM_PER_INCH = 6.7

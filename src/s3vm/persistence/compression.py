@@ -28,8 +28,6 @@ from s3vm.model import Model
 from s3vm.persistence.pipeline import split_pipeline
 from s3vm.sources import ArraySource
 
-__all__ = ["Compression", "compress"]
-
 _FEWEST = 16
 _MOST = 2048
 _CENTRE = 16  # a kernel function at a centre takes about as long as this many random features

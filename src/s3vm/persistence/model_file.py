@@ -36,8 +36,6 @@ from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
 
-__all__ = ["ModelFormatError", "load", "save"]
-
 _FLOATS = ("float32", "float64")
 _CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}
 _MOST_CLASSES = 64 << 20  # bytes of their names

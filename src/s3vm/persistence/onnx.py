@@ -20,8 +20,6 @@ from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.persistence.pipeline import split_pipeline
 
-__all__ = ["Graph", "to_onnx"]
-
 _OPSET, _IR = 18, 8  # of 2023, which all but very old runtimes read
 _MOST_BYTES = (2 << 30) - (1 << 20)  # the limit of protobuf, less room for the graph itself
 _GROUP = 4096  # numbers per row that are computed at a time

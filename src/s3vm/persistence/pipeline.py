@@ -12,8 +12,6 @@ from s3vm._utils.typing import Rows
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.tuning import S3VMClassifierCV
 
-__all__ = ["CLASSIFIERS", "FittedParts", "split_pipeline"]
-
 CLASSIFIERS: dict[str, type] = {kind.__name__: kind for kind in (S3VMClassifier, S3VMClassifierCV)}
 
 

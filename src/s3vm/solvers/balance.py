@@ -6,8 +6,6 @@ from scipy import optimize, special
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 
-__all__ = ["means_to_hold", "shift_to_share"]
-
 _FEW_LABELS = 40
 
 

@@ -18,8 +18,6 @@ from s3vm.losses import LabelledLoss, UnlabelledLoss
 from s3vm.model import Model
 from s3vm.problem import Problem
 
-__all__ = ["Column", "Expansion", "Losses", "Solver", "State", "in_step", "needs", "record", "same_rows", "settled"]
-
 Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
 
 

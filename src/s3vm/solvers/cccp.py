@@ -19,8 +19,6 @@ from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.supervised import supervised_start
 
-__all__ = ["CCCP"]
-
 _MOST_STEPS = 10_000_000
 _TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 

@@ -18,8 +18,6 @@ from s3vm.solvers.base import State, record
 from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labelled_batches, labelled_slope, unlabelled_slope
 
-__all__ = ["FRS"]
-
 _INTERCEPT_STEP = 0.1  # of a step: all labelled rows act on the intercept at once, and it acts on all of them
 
 

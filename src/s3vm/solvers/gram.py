@@ -10,8 +10,6 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
-__all__ = ["Gram", "add_rows", "memory", "submatrix"]
-
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _PART = 1024  # variables that are solved for together where the whole matrix is too large
 

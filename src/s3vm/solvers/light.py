@@ -16,8 +16,6 @@ from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step,
 from s3vm.solvers.gram import Gram, memory
 from s3vm.solvers.smo import Solution, solve
 
-__all__ = ["Light"]
-
 
 @dataclass(frozen=True)
 class Light(Solver):

@@ -21,8 +21,6 @@ from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array
 from s3vm.solvers.gram import Gram, submatrix
 
-__all__ = ["Solution", "feasible", "solve"]
-
 _CHUNK = 128  # variables that are searched again for the best one
 _LEAST_CURVATURE = 1e-12  # of a pair; two equal rows have none
 _SHRINK_EVERY = 1000  # steps

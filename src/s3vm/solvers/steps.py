@@ -13,8 +13,6 @@ from s3vm._utils.settings import above, at_least, check_settings
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 
-__all__ = ["STEPS", "Constant", "Decaying", "Step", "Theorem", "step", "stiffness"]
-
 
 @runtime_checkable
 class Step(Protocol):

@@ -16,8 +16,6 @@ from s3vm.solvers.base import Losses, Solver
 from s3vm.solvers.steps import Step, step
 from s3vm.sources import ENDLESS
 
-__all__ = ["FeatureCount", "StochasticSolver", "labelled_batches", "labelled_slope", "on_device", "unlabelled_slope"]
-
 FeatureCount = int | Literal["sqrt"]
 
 _FEWEST_FEATURES = 64

@@ -9,8 +9,6 @@ from s3vm._utils.warn import warn
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem, SupervisedSolution
 
-__all__ = ["in_steps", "labelled_gram", "start_gram", "supervised", "supervised_start"]
-
 _MOST_STEPS = 3_000_000
 _MOST_BYTES = 2 << 30
 

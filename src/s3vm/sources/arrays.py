@@ -11,8 +11,6 @@ from s3vm._utils.input_checks import precision
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 
-__all__ = ["ArraySource"]
-
 
 class ArraySource:
     """Chosen rows of an array, a CSR matrix or a tensor, which is not copied; only drawn rows are copied and cast.

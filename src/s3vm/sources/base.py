@@ -11,8 +11,6 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate
 
-__all__ = ["ENDLESS", "Chunk", "ExhaustedError", "RemoteSource", "Source", "is_source"]
-
 ENDLESS = sys.maxsize
 """The number of rows of a source whose rows have not been counted."""
 

@@ -14,8 +14,6 @@ from s3vm._utils.typing import Rows
 from s3vm.sources.base import Chunk
 from s3vm.sources.streams import BUFFER_BYTES, StreamSource
 
-__all__ = ["BatchSource"]
-
 
 class BatchSource(StreamSource):
     """Any iterable of batches, each an array or a CSR matrix: a generator, a list, a function that makes a generator.

@@ -25,8 +25,6 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate
 
-__all__ = ["FAN_OUT", "ClusterSource", "Engine", "Part", "WorkerLostError", "assign_partitions", "direct", "finished"]
-
 _HEARTBEAT = 0.5  # seconds between two checks of whether workers are alive
 _POLL = 0.02  # seconds between two checks of whether tasks are done
 _NOTICE = 5.0  # seconds in which the scheduler notices that a connection is broken

@@ -23,8 +23,6 @@ from s3vm.sources.streams import BUFFER_BYTES, StreamSource
 if TYPE_CHECKING:
     from s3vm.sources import readers
 
-__all__ = ["FileSource", "source_of"]
-
 _SAMPLE = 1 << 14  # rows of the sample that a survey keeps
 
 

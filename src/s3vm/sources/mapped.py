@@ -12,8 +12,6 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler
 
-__all__ = ["MappedSource", "RowScaler", "with_names"]
-
 
 class MappedSource:
     """The rows of another source, with a function applied to each batch. The columns have no names."""

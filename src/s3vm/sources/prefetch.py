@@ -11,8 +11,6 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Rows
 from s3vm.sources.base import ExhaustedError
 
-__all__ = ["Cursor", "Reader", "ReaderPerProcess"]
-
 _WAIT = 0.1  # seconds between two looks at whether the items are still wanted
 
 _CREATION = threading.Lock()

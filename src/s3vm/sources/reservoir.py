@@ -9,8 +9,6 @@ from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 
-__all__ = ["Reservoir", "ReservoirSource"]
-
 
 class Reservoir:
     """A random sample of a stream of rows, in which each of them is with the same probability.

@@ -29,8 +29,6 @@ from s3vm.sources.prefetch import Cursor, ReaderPerProcess
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler
 
-__all__ = ["BUFFER_BYTES", "StreamSource"]
-
 BUFFER_BYTES = 32 << 20
 _LANES = 4
 _SAMPLE, _LEAST_SAMPLE = 1 << 14, 1 << 11

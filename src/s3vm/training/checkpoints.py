@@ -30,19 +30,6 @@ from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, Solver, State
 from s3vm.solvers.steps import STEPS
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointNotWritten",
-    "CheckpointWriter",
-    "as_checkpoint_error",
-    "check",
-    "is_checkpoint",
-    "read",
-    "run_of",
-    "seed_of",
-    "write",
-]
-
 _SAMPLE = 500  # unlabelled rows by which two runs are compared
 _PARTS: dict[str, type] = STATE_PARTS | {
     kind.__name__: kind for kinds in (KERNELS, SOLVERS, STEPS) for kind in kinds.values()

@@ -13,8 +13,6 @@ from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
 from s3vm.training.history import HeldOutRows
 
-__all__ = ["EarlyStopper", "EarlyStopping"]
-
 EarlyStopping = Literal["reference", "held_out"] | None
 
 _CHECK_EVERY = 50  # iterations

@@ -12,8 +12,6 @@ from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 from s3vm.solvers import State
 
-__all__ = ["HeldOutRows", "History", "HistoryLog", "join_histories", "thin_history"]
-
 History = dict[str, Array]
 
 _MAX_LINES = 1 << 16  # beyond, every second line is dropped

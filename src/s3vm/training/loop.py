@@ -20,8 +20,6 @@ from s3vm.training.early_stopping import EarlyStopper, EarlyStopping
 from s3vm.training.history import History, HistoryLog
 from s3vm.training.memory_check import check_memory
 
-__all__ = ["EVERY", "Interrupted", "OutOfRows", "OutOfTime", "StoppingRules", "train"]
-
 EVERY = 60.0
 """The default number of seconds between checkpoints."""
 

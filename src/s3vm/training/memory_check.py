@@ -10,8 +10,6 @@ from s3vm.problem import Problem
 from s3vm.solvers import Solver, solver
 from s3vm.sources import ENDLESS
 
-__all__ = ["check_memory", "with_advice"]
-
 
 def check_memory(chosen: Solver, problem: Problem, backend: Backend) -> None:
     """Raises a MemoryError that says how much the solver needs and what to use instead, if the machine has less."""

@@ -21,8 +21,6 @@ from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT, scales
 from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
 from s3vm.kernels import Kernel
 
-__all__ = ["Cpu"]
-
 _LAWS = {"phase": PHASE, "pairs": PAIRS, "product": PRODUCT}
 _GROUP_BYTES = 8 << 20  # of frequencies that are drawn together when they are not cached
 _WORTH_A_THREAD = 1 << 20  # features times rows; below, handing work over costs more than it saves

@@ -20,8 +20,6 @@ from s3vm.backends.cpu.tiles import (
     units_sums,
 )
 
-__all__ = ["adjoint", "decision", "features"]
-
 PANEL = 8  # vectors of points that share a tile of frequencies while it is in the L2 cache
 SWEEP = 3072  # points that share packed frequencies in the adjoint, a multiple of TILE
 

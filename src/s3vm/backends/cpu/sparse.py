@@ -6,8 +6,6 @@ A CSR matrix comes as its three arrays (data, indices, indptr); no column is den
 from s3vm.backends.cpu.lanes import add, constant, fma, lane_count, load, multiply, spread, total
 from s3vm.backends.cpu.tiles import PAIRS, TILE, entry, inlined, pack_units, reduce, scratch, store_feature, units_sums
 
-__all__ = ["adjoint", "decision", "features"]
-
 WIDE = 2  # vectors of features that share the indices of a row
 
 

@@ -22,8 +22,6 @@ from s3vm.backends.numpy_base import scan_steps
 from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
 
-__all__ = ["Gpu"]
-
 _POINT_BYTES = 256 << 20  # of rows that are on the device at a time
 _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
 _WORKSPACE = 3 << 29  # for these two and GROUP_BYTES, with copies: 1.4 GB were measured

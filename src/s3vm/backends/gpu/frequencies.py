@@ -12,8 +12,6 @@ from s3vm.philox import Purpose
 if TYPE_CHECKING:
     from s3vm.backends.gpu.backend import Gpu
 
-__all__ = ["GROUP_BYTES", "Frequencies", "Random"]
-
 GROUP_BYTES = 256 << 20  # of frequencies that are drawn together when they are not cached
 _AHEAD = 32  # blocks that are drawn together, needed or not, when they are cached
 _SEGMENT_BYTES = 256 << 20  # of the first piece of memory for frequencies that are cached

@@ -11,8 +11,6 @@ import torch
 
 from s3vm.backends.numpy_base import scan_steps
 
-__all__ = ["Scan"]
-
 
 class _Recorded(NamedTuple):
     graph: Any

@@ -14,8 +14,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["SLACK", "Halves", "adjoint", "decision", "short_bytes", "split"]
-
 SLACK = 256  # rows of zeros below every operand, so that whole tiles can be read
 _MOST_COLUMNS = 64  # at once: with more, a tile of sums does not fit into the shared memory of smaller devices
 _KNOBS = getattr(triton, "knobs", None)  # of newer versions

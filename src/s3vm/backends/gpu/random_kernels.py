@@ -4,8 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["normals", "words"]
-
 
 @triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
 def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):

@@ -17,8 +17,6 @@ from s3vm.solvers.bgs.steps import NeighbourGraph, draw_batch, take_steps
 from s3vm.solvers.steps import Decaying, Step, step, stiffness
 from s3vm.solvers.supervised import start_gram
 
-__all__ = ["BGS"]
-
 
 @dataclass(frozen=True)
 class BGS(Solver):

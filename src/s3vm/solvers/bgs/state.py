@@ -19,8 +19,6 @@ from s3vm.solvers.supervised import supervised_start
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
 
-__all__ = ["NEAREST", "BGSState", "first_state", "history_line", "kernel_of_pairs", "within_budgets"]
-
 NEAREST = 5  # rows that a removed one is projected onto
 _GROUP = 16  # rows projected in one go
 _NUGGET = 1e-8

@@ -18,8 +18,6 @@ from s3vm.solvers.stochastic import labelled_batches, labelled_slope
 if TYPE_CHECKING:
     from s3vm.solvers.bgs.bgs import BGS
 
-__all__ = ["Batch", "NeighbourGraph", "draw_batch", "take_steps"]
-
 _FLAT = 1e-3  # differences below which the graph term is treated as quadratic
 
 

@@ -26,8 +26,6 @@ from s3vm._utils.compiled import compiled
 from s3vm._utils.typing import Array
 from s3vm.solvers.gram import add_rows
 
-__all__ = ["AWAY", "MARGIN", "ActiveSetPath", "Point", "side_of"]
-
 AWAY, REST, MARGIN, ERROR = -1, 0, 1, 2
 _FLAT = 1e-13  # a slope of f that is only rounding
 _CLOSE = 1e-9  # tolerance on f and on coefficients

@@ -19,8 +19,6 @@ from s3vm.solvers.cccp import CCCP
 from s3vm.solvers.incremental.active_set_path import AWAY, MARGIN, ActiveSetPath, Point, side_of
 from s3vm.solvers.incremental.kernel_cache import Carryover, KernelCache
 
-__all__ = ["Incremental"]
-
 _EQUAL = 1e-9  # difference of two objectives that is none
 
 

@@ -15,8 +15,6 @@ from s3vm.kernels import Kernel
 from s3vm.problem import Problem
 from s3vm.solvers.supervised import supervised_start
 
-__all__ = ["Carryover", "KernelCache"]
-
 _PANEL = 256  # rows of the kernel matrix that are computed together
 _ROOM = 1.2  # factor by which the room grows when it is full
 _WASTE = 1.25  # factor by which there may be more rows than needed before removed ones are dropped

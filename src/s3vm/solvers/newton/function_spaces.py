@@ -16,8 +16,6 @@ from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 
-__all__ = ["CHUNK", "SAMPLE", "Function", "Space", "curved_inverse", "kernel_matrix", "space_on"]
-
 CHUNK = 1024  # rows at a time, where a copy of all would be large
 SAMPLE = 500  # unlabelled rows that represent all of them in the preconditioner
 _NEGLIGIBLE = 0.1  # curvature that the preconditioner may omit; that of the norm is 1

@@ -20,8 +20,6 @@ from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.newton.function_spaces import CHUNK, SAMPLE, Function, Space, curved_inverse, kernel_matrix, space_on
 
-__all__ = ["Newton"]
-
 _SUPERVISED_STEPS = 100  # at most, for the start; five are usual
 _STEPS = 8  # per round except the last
 _ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its minimum

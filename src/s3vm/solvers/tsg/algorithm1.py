@@ -27,8 +27,6 @@ from s3vm.sources import ExhaustedError
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.printed import PrintedTSG
 
-__all__ = ["algorithm1"]
-
 _SMALLEST_SCALE = 1e-8
 
 

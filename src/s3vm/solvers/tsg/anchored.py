@@ -30,8 +30,6 @@ from s3vm.solvers.tsg.state import AnchoredState
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG
 
-__all__ = ["anchored"]
-
 
 def anchored(solver: "TSG", problem: Problem, backend: Backend, state: State | None = None) -> Iterator[AnchoredState]:
     """The states of a run of `solver`."""

@@ -16,8 +16,6 @@ from s3vm.backends import Backend, Features
 from s3vm.kernels import Kernel
 from s3vm.losses import UnlabelledLoss
 
-__all__ = ["CHUNK", "BatchGradient", "BatchGradientWorker", "Iterate", "slopes_and_sums"]
-
 CHUNK = 1024  # rows whose kernel values with the centres are held at once
 
 

@@ -12,8 +12,6 @@ from s3vm.solvers.steps import Step
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
 from s3vm.solvers.tsg.algorithm1 import algorithm1
 
-__all__ = ["PrintedTSG"]
-
 
 @dataclass(frozen=True)
 class PrintedTSG(StochasticSolver):

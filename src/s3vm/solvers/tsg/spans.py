@@ -17,8 +17,6 @@ from s3vm.sources import RemoteSource, Source
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG
 
-__all__ = ["GRAM_BYTES", "FeatureSpan", "RowSpan", "SpanStep", "column_dots"]
-
 _FIRST_FRACTION = 0.25  # of the features that are there from the start
 GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
 

@@ -20,8 +20,6 @@ from s3vm.solvers.supervised import supervised_start
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG
 
-__all__ = ["AnchoredState", "rebase"]
-
 
 @state_part("TSG.State")
 @dataclass(frozen=True, eq=False)

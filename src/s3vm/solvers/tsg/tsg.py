@@ -15,8 +15,6 @@ from s3vm.solvers.tsg.batch_gradient import CHUNK
 from s3vm.solvers.tsg.spans import GRAM_BYTES
 from s3vm.solvers.tsg.state import rebase
 
-__all__ = ["TSG"]
-
 
 @dataclass(frozen=True)
 class TSG(StochasticSolver):

@@ -8,16 +8,15 @@ try:
     import pyarrow  # noqa: F401
 except ImportError:
     raise ImportError('files of rows need pyarrow, which is not installed: pip install "s3vm[cli]"') from None
-from s3vm.sources.base import Chunk
 from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.formats import files_of, has_names
 from s3vm.sources.readers.labels import label_key
 from s3vm.sources.readers.table import Batch, Table, TableStream, read, stream
 from s3vm.sources.readers.writer import Writer
 
-__all__ = [
+__all__ = ["Batch", "Table", "TableError", "TableStream", "Writer"]
+__all__ += ["files_of", "has_names", "label_key", "read", "stream"]
     "Batch",
-    "Chunk",
     "Table",
     "TableError",
     "TableStream",

@@ -12,8 +12,6 @@ from s3vm.sources.readers.errors import TableError, listed, nearest, shortened
 from s3vm.sources.readers.labels import label_key, labels_of
 from s3vm.sources.readers.tabular import TabularFile
 
-__all__ = ["Columns", "FeaturePlan", "category_keys", "feature_names", "plan_features"]
-
 _MAX_CATEGORIES = 1000  # of a column that is encoded
 
 

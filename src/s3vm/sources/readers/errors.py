@@ -6,8 +6,6 @@ from typing import Any
 
 from s3vm._utils.input_checks import RowsError
 
-__all__ = ["TableError", "listed", "nearest", "shortened"]
-
 _MAX_LISTED = 5
 
 

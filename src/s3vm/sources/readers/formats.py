@@ -7,8 +7,6 @@ from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.matrices import MatrixFile, NpyFile, NpzFile, SvmlightFile, is_compressed
 from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
 
-__all__ = ["FORMATS", "files_of", "format_of", "has_names", "open_file"]
-
 FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
     ".csv": CsvFile,
     ".tsv": CsvFile,

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from s3vm._utils.typing import Array
 
-__all__ = ["USUAL_MARKS", "label_key", "labels_of", "of_one_kind"]
-
 USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # these mean "no label" unless marks are given
 _NO_LABEL = frozenset({"", "nan", "NaN", "null", "NULL"})
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")

@@ -19,8 +19,6 @@ from s3vm._utils.input_checks import csr
 from s3vm._utils.typing import Array, Rows
 from s3vm.sources.readers.errors import TableError, nearest, shortened
 
-__all__ = ["MatrixFile", "NpyFile", "NpzFile", "Piece", "SvmlightFile", "is_compressed"]
-
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _ONLY_CSV = (".zst", ".lz4")  # pyarrow reads these, but only for csv
 

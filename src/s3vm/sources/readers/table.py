@@ -24,8 +24,6 @@ from s3vm.sources.readers.labels import USUAL_MARKS, labels_of, of_one_kind
 from s3vm.sources.readers.matrices import MatrixFile, Piece, SvmlightFile
 from s3vm.sources.readers.tabular import TabularFile
 
-__all__ = ["Batch", "Table", "TableStream", "read", "stream"]
-
 
 class Batch(NamedTuple):
     """Some rows of a table.

@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 from s3vm.sources.readers.errors import TableError, listed, shortened
 
-__all__ = ["CsvFile", "ParquetFile", "TabularFile", "is_utf8"]
-
 _SEPARATORS = (",", ";", "\t")
 _BLOCK_BYTES = 1 << 20  # that are parsed together
 _BLOCK_LINES = 100  # or as many lines, if they are long

@@ -17,8 +17,6 @@ from s3vm._utils.atomic import replacing
 from s3vm.sources.readers.errors import TableError
 from s3vm.sources.readers.tabular import is_utf8
 
-__all__ = ["Writer"]
-
 
 class Writer:
     """Writes columns to a csv or parquet file, some rows at a time.
