@@ -16,14 +16,3 @@ from s3vm.sources.readers.writer import Writer
 
 __all__ = ["Batch", "Table", "TableError", "TableStream", "Writer"]
 __all__ += ["files_of", "has_names", "label_key", "read", "stream"]
-    "Batch",
-    "Table",
-    "TableError",
-    "TableStream",
-    "Writer",
-    "files_of",
-    "has_names",
-    "label_key",
-    "read",
-    "stream",
-]
