@@ -10,7 +10,7 @@ from sklearn.datasets import make_moons
 
 from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
 from s3vm.estimators.folds import folds_by_content, newest_labels
-from s3vm.solvers.tsg.anchored import anchored
+from s3vm.solvers.tsg.anchored import anchored, rebase
 from s3vm.sources import ArraySource
 from s3vm.sources.reservoir import Reservoir, ReservoirSource
 from test_solvers import problem_for
@@ -77,8 +77,6 @@ def test_new_labels_count_at_once():
 
 
 def test_rebased_on_the_same_rows_is_the_same():
-    from s3vm.solvers.tsg.state import rebase
-
     problem = problem_for("tsg, features", columns=2)
     solver, engine = configured("tsg, features"), backends.backend("cpu", "float64")
     state = last(solver.run(problem, engine))

@@ -10,10 +10,9 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import State, settled
 from s3vm.solvers.steps import Step
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver
-from s3vm.solvers.tsg.anchored import anchored
+from s3vm.solvers.tsg.anchored import anchored, rebase
 from s3vm.solvers.tsg.batch_gradient import CHUNK
 from s3vm.solvers.tsg.spans import GRAM_BYTES
-from s3vm.solvers.tsg.state import rebase
 
 
 @dataclass(frozen=True)
