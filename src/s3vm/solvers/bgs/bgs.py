@@ -280,16 +280,8 @@ def _take_steps(solver: BGS, problem: Problem, now: BGSState, batch: _Batch, gam
     weights = np.zeros((len(at), problem.n_columns))
     weights[np.searchsorted(at, now.at)] = shrinkage * now.weights
     weights[np.searchsorted(at, np.concatenate([now.at[:n_l], batch.ends]))] += change
-    return replace(
-        now,
-        at=at,
-        weights=weights,
-        intercept=intercept,
-        scores=scores[:n_l],
-        norms=norms,
-        iteration=now.iteration + 1,
-        record=batch.line,
-    )
+    now = replace(now, at=at, weights=weights, intercept=intercept, scores=scores[:n_l], norms=norms)
+    return replace(now, iteration=now.iteration + 1, record=batch.line)
 
 
 def _best_intercept(problem: Problem, scores: Array) -> Array:

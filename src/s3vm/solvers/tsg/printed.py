@@ -350,17 +350,10 @@ class _State:
             coefficients[block] += alpha
         else:
             coefficients[block] = alpha
-        return replace(
-            self,
-            coefficients=coefficients,
-            intercept=result.intercept,
-            scale=scale,
-            norm=result.norm,
-            iteration=self.iteration + 1,
-            scores=result.scores,
-            labelled=labelled,
-            record={"step": float(gamma[0])} | (result.line or {}),
-        )
+        line = {"step": float(gamma[0])} | (result.line or {})
+        now = replace(self, coefficients=coefficients, scale=scale, labelled=labelled)
+        now = replace(now, intercept=result.intercept, norm=result.norm, scores=result.scores)
+        return replace(now, iteration=self.iteration + 1, record=line)
 
     def model(self) -> Model:
         coefficients = host(self.coefficients[: self.born])

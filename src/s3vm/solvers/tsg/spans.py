@@ -14,8 +14,7 @@ from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, 
 from s3vm.sources import RemoteSource, Source
 
 if TYPE_CHECKING:
-    from s3vm.solvers.tsg.anchored import AnchoredState
-    from s3vm.solvers.tsg.tsg import TSG
+    from s3vm.solvers.tsg.tsg import TSG, AnchoredState
 
 _FIRST_FRACTION = 0.25  # of the features that are there from the start
 GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
