@@ -11,7 +11,7 @@ from s3vm.backends import backend
 from s3vm.kernels import RBF, Polynomial
 from s3vm.losses import Hinge, SmoothHinge
 from s3vm.philox import Purpose, indices
-from s3vm.solvers.bgs.steps import NeighbourGraph
+from s3vm.solvers.bgs.bgs import NeighbourGraph
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 

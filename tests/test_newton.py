@@ -236,7 +236,7 @@ def test_a_supervised_fit_ends_where_no_step_falls(monkeypatch):
     monkeypatch.setattr(newton, "_backtrack", lambda value, slope: 0.0)
     problem = problem_with(n_labelled=20)
     gram = problem.kernel.gram(problem.labelled, problem.labelled)
-    fits = newton._Labelled(gram, problem, 0).fits(np.zeros(20), 0.0, tolerance=0.0)
+    fits = newton._supervised_fits(gram, problem, 0, np.zeros(20), 0.0, tolerance=0.0)
     assert len(list(islice(fits, 3))) == 1
 
 

@@ -10,7 +10,6 @@ from sklearn.datasets import make_moons
 
 from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
 from s3vm.estimators.folds import folds_by_content, newest_labels
-from s3vm.solvers.tsg.anchored import anchored
 from s3vm.sources import ArraySource
 from s3vm.sources.reservoir import Reservoir, ReservoirSource
 from test_solvers import problem_for
@@ -77,19 +76,17 @@ def test_new_labels_count_at_once():
 
 
 def test_rebased_on_the_same_rows_is_the_same():
-    from s3vm.solvers.tsg.state import rebase
-
     problem = problem_for("tsg, features", columns=2)
     solver, engine = configured("tsg, features"), backends.backend("cpu", "float64")
     state = last(solver.run(problem, engine))
-    again = rebase(solver, problem, engine, state)
+    again = solver.follow(problem, engine, state)
     for name in ("dual", "intercept", "lift", "span", "scores", "mean"):
         np.testing.assert_allclose(getattr(again, name), getattr(state, name), rtol=1e-6, atol=1e-7, err_msg=name)
     assert again.norm.shape == state.norm.shape
     longer = configured("tsg, features", max_iter=25)
-    assert last(anchored(longer, problem, engine, again)).iteration == 25
+    assert last(longer.run(problem, engine, again)).iteration == 25
     with pytest.raises(ValueError, match="with other columns"):
-        rebase(solver, problem_for("tsg, features", columns=1), engine, state)
+        solver.follow(problem_for("tsg, features", columns=1), engine, state)
 
 
 def test_blocks_are_visited_again():

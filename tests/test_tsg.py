@@ -14,8 +14,7 @@ from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
 from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem, supervised
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.steps import step
-from s3vm.solvers.tsg import algorithm1 as algorithm1_module
-from s3vm.solvers.tsg import batch_gradient
+from s3vm.solvers.tsg import batch_gradient, printed
 from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows
 
 
@@ -163,7 +162,7 @@ def test_rows_that_are_drawn_early_are_the_same_rows(monkeypatch):
     """As they are where a device is busy meanwhile."""
     problem, solver = make_problem(RBF(0.7), "exp"), replace(PRINTED, look_ahead=7)
     plain = last(solver.run(problem, backend("cpu", "float64"))).model()
-    monkeypatch.setattr(algorithm1_module, "is_tensor", lambda rows: True)
+    monkeypatch.setattr(printed, "is_tensor", lambda rows: True)
     early = last(solver.run(problem, backend("cpu", "float64"))).model()
     np.testing.assert_array_equal(early.coefficients, plain.coefficients)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -67,10 +68,7 @@ class Light(Solver):
         needs(self, problem, (Hinge,), (Hat,))
         centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
         gram = Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype)
-
-        def column(k: int, before: Column | None) -> Iterator[Column]:
-            return self._column(problem, gram, k, before)
-
+        column = partial(self._column, problem, gram)
         return in_step(problem, centres, column, same_rows(state, centres), backend.n_threads)
 
     def _shares(self) -> Array:

@@ -44,8 +44,7 @@ class HeldOutRows:
         self._rows = np.flatnonzero(left_out[:, 1:].any(axis=1) & ~left_out[:, 0])
         self._groups = left_out[self._rows, :].argmax(axis=1)
         self._shape = (problem.n_labelled, n_groups, n_outputs)
-        targets = problem.targets[self._rows, :n_outputs]
-        self._codes = predicted_codes(targets)
+        self._codes = predicted_codes(problem.targets[self._rows, :n_outputs])
 
     def __bool__(self) -> bool:
         return len(self._rows) > 0
@@ -92,7 +91,6 @@ class HistoryLog:
         return bool(self.last)
 
     def add(self, state: State) -> None:
-        """Adds the line of this state."""
         self.last = {"iteration": state.iteration, **state.record}
         scores = state.labelled_scores() if self._held_out else None
         self._last_scores = None if scores is None else self._held_out.scores_of(scores)
@@ -109,9 +107,8 @@ class HistoryLog:
         if self.last and (not self._lines or self._lines["iteration"][-1] != self.last["iteration"]):
             self._add_last()
         self._evaluate_scores()
-        history = {"iteration": np.empty(0)}
-        history |= {name: np.array(values) for name, values in (self._lines | self._curves).items()}
-        return history | {"iteration": history["iteration"].astype(np.intp)}
+        columns = {"iteration": np.empty(0)} | self._lines | self._curves
+        return {name: np.array(values, np.intp if name == "iteration" else None) for name, values in columns.items()}
 
     def to_checkpoint(self) -> dict[str, Any]:
         """What `restore` needs."""

@@ -173,7 +173,6 @@ class _Run:
                 return
 
     def warn(self, reason: str, category: type[Warning]) -> None:
-        """Warns that the run has ended early."""
         done = 0 if self.state is None else self.state.iteration
         warn(f"{reason} after {done} of {self._total} iterations; the model so far is kept", category)
 

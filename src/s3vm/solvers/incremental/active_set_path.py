@@ -110,9 +110,10 @@ class ActiveSetPath:
 
     def settle(self) -> bool:
         """Follows the path until every row is where it belongs. False if rounding prevents it from ending."""
-        most = self.n_events + _PATIENCE[0] + _PATIENCE[1] * len(self._rows.a)
+        number = self._margin.number
+        most = int(number[1]) + _PATIENCE[0] + _PATIENCE[1] * len(self._rows.a)
         while not _follow(self._gram, self._rows, self._margin, self._fixed, self._constants, most):
-            if self.n_events >= most:
+            if number[1] >= most:
                 return False
             self._make_room(1)
         return True
@@ -127,10 +128,6 @@ class ActiveSetPath:
         weights = rows.a + lift * rows.share
         f = self._gram[members, : len(weights)] @ weights + self._fixed.ridge * weights[members] + intercept
         return bool(np.all(np.abs(f - rows.f[members]) < _DRIFT))
-
-    @property
-    def n_events(self) -> int:
-        return int(self._margin.number[1])
 
     @property
     def point(self) -> Point:

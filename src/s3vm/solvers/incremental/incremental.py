@@ -249,7 +249,6 @@ class _Run:
         return float(np.abs(new - old).sum() / np.abs(new).sum() + abs(state.target - before.target) / 2)
 
     def _column(self, k: int, state: _ResumeState, point: Point) -> Column:
-        """Column k at `point`."""
         n, n_l = self._n, self._n_l
         state = state._replace(label=state.label[:n], cap=state.cap[:n], point=point)
         weights = point.a.copy()

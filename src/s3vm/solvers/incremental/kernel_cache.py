@@ -21,11 +21,7 @@ _WASTE = 1.25  # factor by which there may be more rows than needed before remov
 
 
 class _Matrix:
-    """The kernel matrix of all rows so far, in float64, as ``values[:n, :n]``.
-
-    Rows are identified by their numbers. Entries never change, so several users can share the matrix while each adds
-    rows.
-    """
+    """The kernel matrix of all rows so far, ``values[:n, :n]``; entries never change, so several users can add rows."""
 
     def __init__(self, kernel: Kernel, rows: Rows, values: Array | None = None) -> None:
         self._kernel, self._rows, self._lock = kernel, rows, Lock()

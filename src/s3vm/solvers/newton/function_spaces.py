@@ -84,11 +84,7 @@ class WholeKernel:
 
 
 class Landmarks:
-    """Expansions on the labelled rows and some landmarks, as linear functions of features (Nystroem).
-
-    The features are ``k(x, centres) K^(-1/2)``, K the kernel matrix of the centres, less their mean over the unlabelled
-    rows.
-    """
+    """Expansions on the labelled rows and some landmarks: linear functions of ``k(x, centres) K^(-1/2)`` (Nystroem)."""
 
     def __init__(self, kernel: Kernel, rows: Rows, centres: Rows, n_labelled: int) -> None:
         self._root = _root(kernel_matrix(kernel, centres, centres))

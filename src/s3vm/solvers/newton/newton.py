@@ -152,23 +152,21 @@ class _Work:
     def _tolerance(self, k: int) -> float:
         return self._solver.tol * min(1.0, float(self._problem.costs[:, k].sum()))
 
-    def _fits(self, k: int, dual: Array, intercept: float) -> "Iterator[_Fit]":
-        labelled = _Labelled(self._to_labelled[: self._n_labelled], self._problem, k)
-        return labelled.fits(dual, intercept, self._tolerance(k))
+    def _fits(self, k: int, dual: Array, intercept: float) -> Iterator[tuple[float, Array, float]]:
+        gram = self._to_labelled[: self._n_labelled]
+        return _supervised_fits(gram, self._problem, k, dual, intercept, self._tolerance(k))
 
     def _supervised(self, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to the SVM of the labelled rows."""
         n_l = self._n_labelled
         start = (np.zeros(n_l), 0.0) if before is None else (before.weights[:n_l], before.intercept)
-        for fit in islice(self._fits(k, *start), 0 if before is None else 1, None):
+        for gradient, dual, intercept in islice(self._fits(k, *start), 0 if before is None else 1, None):
             weights = np.zeros(self.centres.shape[0])
-            weights[:n_l] = fit.dual
-            scores = self._to_labelled @ fit.dual + fit.intercept
-            norm = float(fit.dual @ (scores[:n_l] - fit.intercept))
+            weights[:n_l] = dual
+            scores = self._to_labelled @ dual + intercept
+            norm = float(dual @ (scores[:n_l] - intercept))
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
-            yield Column(
-                weights, fit.intercept, scores, objective, _ResumeState(fit.gradient, Function(fit.dual, scores))
-            )
+            yield Column(weights, intercept, scores, objective, _ResumeState(gradient, Function(dual, scores)))
 
     def _supervised_start(self) -> tuple[Array, Array]:
         """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
@@ -282,46 +280,37 @@ def _backtrack(value: Callable[[float], float], slope: float) -> float:
     return 0.0
 
 
-class _Fit(NamedTuple):
-    """An iterate of the supervised solution, and the norm of its gradient."""
+def _supervised_fits(
+    gram: Array, problem: Problem, k: int, dual: Array, intercept: float, tolerance: float
+) -> Iterator[tuple[float, Array, float]]:
+    """The start, and the fit after each Newton step on Eq. 1 without its unlabelled part; the intercept costs nothing.
 
-    gradient: float
-    dual: Array
-    intercept: float
+    Each is the norm of the gradient, the dual coefficients and the intercept.
+    """
+    y, costs, loss = problem.targets[:, k], problem.costs[:, k], problem.labelled_loss
 
-
-class _Labelled:
-    """Eq. 1 without its unlabelled part, and with a free intercept that costs nothing."""
-
-    def __init__(self, gram: Array, problem: Problem, k: int) -> None:
-        self._gram, self._y, self._costs = gram, problem.targets[:, k], problem.costs[:, k]
-        self._loss = problem.labelled_loss
-
-    def fits(self, dual: Array, intercept: float, tolerance: float) -> Iterator[_Fit]:
-        """The start, and the fit after each Newton step."""
-        while True:
-            values = self._gram @ dual
-            r = values + intercept
-            slope, curvature = self._costs * self._loss.grad(r, self._y), self._costs * (self._y * r < 1)
-            gradient, total = dual + slope, slope.sum()
-            of_gradient = self._gram @ gradient
-            size = float(np.sqrt(max(gradient @ of_gradient, 0.0) + total**2))
-            yield _Fit(size, dual, intercept)
-            if size <= tolerance:
-                return
-            # The step s and the shift b of the intercept: q = s + gradient = -curvature (K s + b), and q sums to total.
-            inverse, shift = curved_inverse(self._gram, curvature), 0.0
-            if curvature.any():
-                shift = (inverse(of_gradient).sum() - total) / inverse(np.ones_like(r)).sum()
-            step = inverse(of_gradient - shift) - gradient
-            way = partial(self._value, dual, r, step, self._gram @ step + shift, intercept, shift)
-            t = _backtrack(way, float(of_gradient @ step + total * shift))
-            if t == 0:
-                return
-            dual, intercept = dual + t * step, float(intercept + t * shift)
-
-    def _value(self, at: Array, r: Array, by: Array, change: Array, intercept: float, shift: float, t: float) -> float:
+    def value(at: Array, r: Array, by: Array, change: Array, intercept: float, shift: float, t: float) -> float:
         """The objective after a fraction `t` of a step: `r` are the scores, `change` is what the whole step adds."""
         r = r + t * change
         norm = (at + t * by) @ (r - intercept - t * shift)
-        return float(norm / 2 + self._costs @ self._loss.value(r, self._y))
+        return float(norm / 2 + costs @ loss.value(r, y))
+
+    while True:
+        r = gram @ dual + intercept
+        slope, curvature = costs * loss.grad(r, y), costs * (y * r < 1)
+        gradient, total = dual + slope, slope.sum()
+        of_gradient = gram @ gradient
+        size = float(np.sqrt(max(gradient @ of_gradient, 0.0) + total**2))
+        yield size, dual, intercept
+        if size <= tolerance:
+            return
+        # The step s and the shift b of the intercept: q = s + gradient = -curvature (K s + b), and q sums to total.
+        inverse, shift = curved_inverse(gram, curvature), 0.0
+        if curvature.any():
+            shift = (inverse(of_gradient).sum() - total) / inverse(np.ones_like(r)).sum()
+        step = inverse(of_gradient - shift) - gradient
+        way = partial(value, dual, r, step, gram @ step + shift, intercept, shift)
+        t = _backtrack(way, float(of_gradient @ step + total * shift))
+        if t == 0:
+            return
+        dual, intercept = dual + t * step, float(intercept + t * shift)

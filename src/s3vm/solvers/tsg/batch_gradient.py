@@ -1,11 +1,12 @@
 """The gradient of a batch of unlabelled rows: sums over the rows, computed wherever these are.
 
-An anchored step (`s3vm.solvers.tsg.anchored`) needs only these sums of a batch. They add up over parts of the batch,
+An anchored step (`s3vm.solvers.tsg.tsg`) needs only these sums of a batch. They add up over parts of the batch,
 which may therefore lie on several machines: these exchange gradients and never rows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,13 +103,9 @@ class BatchGradientWorker:
         if rows.shape[0] == 0:
             shapes = [(now.n_blocks * self.n_features,), (self.n_labelled,), (), (), (), (), ()]
             return BatchGradient(*(backend.put(np.zeros((*shape, len(now.cost)))) for shape in shapes))
-        result, *others = (
-            self._gradient_of_chunk(backend, features, rows[start : start + CHUNK], now)
-            for start in range(0, rows.shape[0], CHUNK)
-        )
-        for other in others:
-            result = result.plus(other)
-        return result
+        chunks = (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
+        gradients = (self._gradient_of_chunk(backend, features, chunk, now) for chunk in chunks)
+        return reduce(BatchGradient.plus, gradients)
 
     def _gradient_of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
         gram = backend.gram(self.kernel, rows, self.centres)

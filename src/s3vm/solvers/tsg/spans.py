@@ -11,11 +11,10 @@ from s3vm.backends import Backend
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, slopes_and_sums
-from s3vm.solvers.tsg.state import AnchoredState
 from s3vm.sources import RemoteSource, Source
 
 if TYPE_CHECKING:
-    from s3vm.solvers.tsg.tsg import TSG
+    from s3vm.solvers.tsg.tsg import TSG, AnchoredState
 
 _FIRST_FRACTION = 0.25  # of the features that are there from the start
 GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
@@ -76,7 +75,7 @@ class RowSpan:
             return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
         return self._backend.gram(self._kernel, self._rows[at], self._centres[columns])
 
-    def gradient(self, t: int, state: AnchoredState, cost: Array) -> BatchGradient:
+    def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
         """The sums over the batch of iteration t; on the span, these are the slopes at the rows of the batch."""
         n_used = min(self._n_rows, max((t + 1) * self.batch_size, self._n_used))
         n_l = self._n_labelled
@@ -127,7 +126,7 @@ class FeatureSpan:
         n_blocks = int(np.ceil(self._n_blocks * (_FIRST_FRACTION + (1 - _FIRST_FRACTION) * grown)))
         return max(n_blocks, self._least_blocks)
 
-    def gradient(self, t: int, state: AnchoredState, cost: Array) -> BatchGradient:
+    def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
         n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labelled, namespace(self._mean)
         for block in range(len(self._mean) // self.n_features, n_blocks):
             psi = self._features.features(block, self._centres)
