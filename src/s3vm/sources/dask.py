@@ -124,17 +124,8 @@ class _Holder:
 class ClusterSource:
     """The unlabelled rows of partitions that lie on the workers of a cluster, in the order of the partitions.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    parts : futures of `Part`
-    counts : number of unlabelled rows in each
-    n_dims : int
-    variance : float
-        Of all entries of all rows, labelled or not.
-    engine : Engine
-    patience : float
-        Seconds after which a silent worker counts as lost.
+    `parts` are futures of `Part`, `counts` their numbers of unlabelled rows, and `variance` is that of all entries of
+    all rows, labelled or not. A worker that is silent for `patience` seconds counts as lost.
     """
 
     def __init__(
@@ -178,10 +169,7 @@ class ClusterSource:
     ) -> "BatchGradient":
         """What `worker` computes from a batch, wherever its rows are. If a worker is lost, others replace it.
 
-        Raises
-        ------
-        WorkerLostError
-            If Dask cannot recompute the rows of the lost worker, or if a worker is silent.
+        Raises a `WorkerLostError` if Dask cannot recompute the rows of the lost worker, or if a worker is silent.
         """
         lost = ""
         for _ in range(_MAX_LOSSES):
