@@ -56,7 +56,6 @@ def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
 
 
 def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
-    """Trains both methods on every draw of the labels."""
     errors, seconds = np.empty((2, 2, len(_LABELS), _DRAWS))
     examples = []
     with screen.progress("reading digits", "runs") as report_progress:
@@ -80,7 +79,6 @@ def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
 
 
 def _draw_labels(y: Array, n_labelled: int, seed: int) -> Array:
-    """A mask of `n_labelled` random rows, equally many per class."""
     rng = np.random.default_rng(seed)
     labelled = np.zeros(len(y), dtype=bool)
     for digit in range(10):

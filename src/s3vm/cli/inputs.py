@@ -95,7 +95,6 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
 
 
 def _is_large(path: str) -> bool:
-    """Whether a file or folder is larger than a quarter of the memory."""
     n_bytes = sum(os.path.getsize(name) for name in readers.files_of(path) if os.path.isfile(name))
     return n_bytes > _MEMORY_FRACTION * machine_memory()
 

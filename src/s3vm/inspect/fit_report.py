@@ -11,8 +11,7 @@ from sklearn.utils import _safe_indexing
 from s3vm._utils.optional import optional
 from s3vm.estimators.safety import Safety
 from s3vm.inspect import diagnostics, plot
-from s3vm.inspect.diagnostics import Sample, class_names, final_classifier
-from s3vm.inspect.measures import held_out_error, score_measures
+from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, held_out_error, score_measures
 from s3vm.inspect.page import Section, write_page
 
 _MEASURES = {
@@ -192,7 +191,6 @@ def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
 
 
 def _weights(safety: Safety) -> dict[str, list[Any]]:
-    """The weights that were tried, with their measures."""
     weights = sorted(safety.scores)
     chosen = ["yes" if weight == safety.weight else "" for weight in weights]
     table: dict[str, list[Any]] = {"weight": weights, "chosen": chosen}

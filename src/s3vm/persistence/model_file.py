@@ -168,7 +168,6 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedParts:
-    """The estimator that `_to_header` described."""
     contents = Contents(header, tensors)
     name = contents.entry("estimator", str)
     if name not in CLASSIFIERS:
@@ -229,7 +228,6 @@ def _model(contents: Contents, n_columns: int) -> Model:
 
 
 def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Array | None]:
-    """The centres, dense or sparse, and their weights."""
     if not contents.has("weights"):
         return None, None
     weights = contents.tensor("weights", None, n_columns, dtypes=_FLOATS)

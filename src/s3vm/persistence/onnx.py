@@ -125,8 +125,9 @@ def _features(graph: "Graph", model: Model, x: str) -> Iterator[str]:
         b = np.concatenate([offsets for _, offsets in blocks]).astype(dtype)
         coefficients, half = model.coefficients[group], block_size // 2
         if kernel.activation == "product":
-            product = _product(graph, x, W, b, kernel.rows_per_feature)
-            total = graph.add("MatMul", product, np.concatenate(coefficients))
+            degree = kernel.rows_per_feature  # consecutive rows, whose product is the feature
+            factors = [graph.add("Add", graph.add("MatMul", x, W[q::degree].T), b[q::degree]) for q in range(degree)]
+            total = graph.add("MatMul", reduce(partial(graph.add, "Mul"), factors), np.concatenate(coefficients))
         elif kernel.activation == "phase":
             total = _wave(graph, "Cos", _angle(graph, x, W, b), coefficients)
         else:
@@ -146,12 +147,6 @@ def _angle(graph: "Graph", x: str, W: Array, b: Array) -> str:
 def _wave(graph: "Graph", wave: str, angle: str, coefficients: Array) -> str:
     weights = graph.stored(np.concatenate(coefficients).astype(np.float32))
     return graph.double(graph.add("MatMul", graph.add(wave, angle), weights))
-
-
-def _product(graph: "Graph", x: str, W: Array, b: Array, degree: int) -> str:
-    """The products over the `degree` consecutive rows of each feature."""
-    factors = [graph.add("Add", graph.add("MatMul", x, W[q::degree].T), b[q::degree]) for q in range(degree)]
-    return reduce(partial(graph.add, "Mul"), factors)
 
 
 def _labels(classes: Array) -> Array:

@@ -60,7 +60,6 @@ class BatchSource(StreamSource):
 
 
 def _checked_first(batch: Any) -> Any:
-    """The first batch, if it has rows and columns."""
     if getattr(batch, "ndim", 0) != 2 or not batch.shape[1]:
         shape = f" of shape {batch.shape}" if hasattr(batch, "shape") else ""
         first = "there is none" if batch is None else f"the first is a {type(batch).__name__}{shape}"

@@ -141,7 +141,6 @@ class StreamSource:
         return self._cursor_at((seed, int(Purpose.UNLABELLED)), 0).take(0, size, at_most=True)
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
-        """The stream of that key at that position."""
         reader = self._reader.get()
         if reader.cursor is None or not reader.cursor.is_near(key, start):
             reader.cursor = None  # ends its thread before another one begins to read

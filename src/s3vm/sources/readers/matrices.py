@@ -168,7 +168,6 @@ def is_compressed(path: str) -> bool:
 
 
 def _open_decompressed(path: str) -> Any:
-    """The bytes of a file, decompressed if it is compressed."""
     return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 

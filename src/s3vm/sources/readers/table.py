@@ -199,7 +199,6 @@ def stream(
 
 
 def _checked_paths(path: Any) -> list[str]:
-    """The path, or each of several, as text."""
     paths = path if isinstance(path, list | tuple) else [path]
     if not paths or not all(isinstance(entry, str | os.PathLike) for entry in paths):
         raise TableError(f"{path!r} is not a path: give the name of a file or folder, or a list of them")
@@ -282,13 +281,11 @@ def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, siz
 
 
 def _read_piece(file: SvmlightFile, piece: Piece, columns: Columns) -> Iterator[Batch]:
-    """The rows of a piece of an svmlight file, in one batch."""
     X, y = file.read_piece(piece, columns.dtype)
     yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
 
 
 def _read_group(file: TabularFile, plan: FeaturePlan, columns: Columns, group: int) -> Iterator[Batch]:
-    """The rows of a group of a file whose columns have names."""
     encoded = dict.fromkeys(column for column, _ in plan.indicators.values())
     others = dict.fromkeys([*encoded, *columns.targets, *columns.keep])
     for batch in file.batches(plan.numeric, list(others), columns.dtype, group):
@@ -318,7 +315,6 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
 
 
 def _concatenated(batches: list[Batch]) -> Batch:
-    """The rows of all batches in one."""
     if len(batches) == 1:
         return batches[0]
     labels = [batch.labels for batch in batches if batch.labels is not None]
