@@ -134,13 +134,12 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
         if "failed" in outcome:
             table.add_row(outcome["method"], "–", "", "", "", f"[yellow]{escape(outcome['failed'])}[/]")
             continue
-        change = ""
+        spread, duration = f"{100 * outcome['standard_error']:.1f}", f"{outcome['seconds']:.2f}"
+        change, remark = "", "[yellow]collapsed[/]" if outcome["collapsed"] else ""
         if "change" in outcome:
             change = f"{100 * outcome['change']:+.1f} ± {100 * outcome['change_standard_error']:.1f}"
-        spread, duration = f"{100 * outcome['standard_error']:.1f}", f"{outcome['seconds']:.2f}"
-        cells = outcome["method"], percent(outcome["error"]), spread, change, duration
-        remark = "[yellow]collapsed[/]" if outcome["collapsed"] else ""
-        table.add_row(*cells, remark, style="bold green" if outcome["error"] == least else None)
+        cells = outcome["method"], percent(outcome["error"]), spread, change, duration, remark
+        table.add_row(*cells, style="bold green" if outcome["error"] == least else None)
     data, used = result["data"], result["unlabelled_used"]
     note = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and gamma were chosen once for all methods; the "

@@ -137,10 +137,8 @@ class _Fit:
 
     def classes(self) -> dict[str, list[Any]]:
         codes = range(len(self.names))
-        table: dict[str, list[Any]] = {
-            "class": self.names,
-            "labelled rows": [int((self.codes == code).sum()) for code in codes],
-        }
+        labelled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
+        table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labelled.tolist()}
         if self.n_unlabelled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]

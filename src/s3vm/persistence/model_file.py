@@ -84,9 +84,6 @@ def load(path: Any) -> Any:
         raise ModelFormatError(f"{path}: its parts do not make a model ({short(str(problem))})") from problem
 
 
-# Parts, and what they were in older versions
-
-
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the settings that a part of an older version has in this one.
 
@@ -109,9 +106,6 @@ def _decode_as(kind: type, value: Any) -> Any:
     if not isinstance(part, kind):
         raise ModelFormatError(f"it has {short(part)} in place of a {kind.__name__}")
     return part
-
-
-# A model as a header and tensors
 
 
 def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
