@@ -5,8 +5,6 @@ from importlib.util import find_spec
 
 from s3vm import __version__
 
-__all__ = ["main"]
-
 _REQUIRED = ("typer", "rich", "pyarrow")
 
 

@@ -22,7 +22,7 @@ from s3vm.cli.fit import scale_rows
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import comparison_summary
-from s3vm.inspect.measures import error_measures
+from s3vm.inspect.diagnostics import error_measures
 from s3vm.inspect.page import Section, write_page
 from s3vm.kernels import Kernel
 from s3vm.solvers import SOLVERS, solver
@@ -131,7 +131,6 @@ def _splits(
 
 
 def _methods(settings: Settings, solvers: Sequence[str]) -> dict[str, Method]:
-    """The methods by name."""
 
     def ours(solver: str, weight: str) -> Method:
         def predict(split: Split) -> Array:

@@ -56,7 +56,6 @@ def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
 
 
 def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
-    """Trains both methods on every draw of the labels."""
     errors, seconds = np.empty((2, 2, len(_LABELS), _DRAWS))
     examples = []
     with screen.progress("reading digits", "runs") as report_progress:
@@ -80,7 +79,6 @@ def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
 
 
 def _draw_labels(y: Array, n_labelled: int, seed: int) -> Array:
-    """A mask of `n_labelled` random rows, equally many per class."""
     rng = np.random.default_rng(seed)
     labelled = np.zeros(len(y), dtype=bool)
     for digit in range(10):
@@ -91,13 +89,9 @@ def _draw_labels(y: Array, n_labelled: int, seed: int) -> Array:
 def _summary(result: dict[str, Any], n_rows: int) -> list[RenderableType]:
     table = plain_table("labels", "supervised SVM", "seconds", "s3vm", "seconds")
     for row in result["errors"]:
-        table.add_row(
-            str(row["labels"]),
-            percent(row["svm_error"]),
-            f"{row['svm_seconds']:.3f}",
-            f"[bold green]{percent(row['s3vm_error'])}[/]",
-            f"{row['s3vm_seconds']:.3f}",
-        )
+        supervised = percent(row["svm_error"]), f"{row['svm_seconds']:.3f}"
+        ours = f"[bold green]{percent(row['s3vm_error'])}[/]", f"{row['s3vm_seconds']:.3f}"
+        table.add_row(str(row["labels"]), *supervised, *ours)
     head = Text.assemble(
         (f"{n_rows:,} handwritten digits", "bold"),
         f", only a few of them labelled. Errors on all others, means of {_DRAWS} random draws:",
@@ -118,10 +112,9 @@ def _draw(runs: Runs, path: str) -> None:
         mean, spread = 100 * errors.mean(axis=1), 100 * errors.std(axis=1)
         axes.plot(_LABELS, mean, "o-", color=color, label=name, linewidth=2)
         axes.fill_between(_LABELS, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
-    axes.set(xscale="log", xlabel="labelled digits", ylabel="error on the others, %", xticks=_LABELS)
-    axes.set_xticklabels(_LABELS)
+    axes.set(xscale="log", xlabel="labelled digits", ylabel="error on the others, %", ylim=(0, None))
+    axes.set_xticks(_LABELS, _LABELS)
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     axes.set_title("1,797 handwritten digits, few of them labelled", fontsize=10)

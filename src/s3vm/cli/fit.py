@@ -18,8 +18,8 @@ from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, open_data, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
+from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, verdict
 from s3vm.inspect.fit_report import write_report
-from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 

@@ -18,7 +18,6 @@ from s3vm.cli.options import InputFiles
 from s3vm.sources import readers
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed, shortened
-from s3vm.sources.readers.formats import files_of
 
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
@@ -96,8 +95,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
 
 
 def _is_large(path: str) -> bool:
-    """Whether a file or folder is larger than a quarter of the memory."""
-    n_bytes = sum(os.path.getsize(name) for name in files_of(path) if os.path.isfile(name))
+    n_bytes = sum(os.path.getsize(name) for name in readers.files_of(path) if os.path.isfile(name))
     return n_bytes > _MEMORY_FRACTION * machine_memory()
 
 
@@ -146,7 +144,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
     """Raises a ValueError, before the work, if an output cannot be written or would replace an input; skips None."""
     paths = [path for path in outputs if path is not None]
-    read = [name for path in inputs if path for name in files_of(path)]
+    read = [name for path in inputs if path for name in readers.files_of(path)]
     for at, path in enumerate(paths):
         if not path:
             raise ValueError("the name of an output file is empty")

@@ -18,7 +18,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, file_size, grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
-from s3vm.inspect.measures import held_out_error, model_facts, score_measures, verdict
+from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.readers.labels import USUAL_MARKS

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,9 @@ LONG_RUNS = ("encode", "stream", "checkpoint", "resume", "max_seconds")  # the o
 
 def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+_model_option, _column_option = partial(option, panel=_MODEL), partial(option, panel=COLUMNS)
 
 
 def with_options(command: Callable[..., None], without: Sequence[str] = ()) -> Callable[..., None]:
@@ -80,12 +83,8 @@ Mark = Annotated[
 ]
 Solvers = Annotated[
     list[str] | None,
-    option(
-        "--solver",
-        metavar="NAME",
-        help="The only s3vm solver to run. Repeatable.",
-        autocompletion=_complete_solver,
-        panel=_MODEL,
+    _model_option(
+        "--solver", metavar="NAME", help="The only s3vm solver to run. Repeatable.", autocompletion=_complete_solver
     ),
 ]
 Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
@@ -119,12 +118,8 @@ class InputFiles:
     target: Target = None
     unlabeled: Annotated[
         list[str],
-        option(
-            metavar="FILE",
-            help="More rows, without labels. Repeatable.",
-            default_factory=list,
-            show_default=False,
-            panel=COLUMNS,
+        _column_option(
+            metavar="FILE", help="More rows, without labels. Repeatable.", default_factory=list, show_default=False
         ),
     ] = field(default_factory=list)
     features: Annotated[
@@ -135,10 +130,9 @@ class InputFiles:
     encode: Annotated[Sequence[str], names_option(help="Text columns to one-hot encode.", panel=COLUMNS)] = ()
     stream: Annotated[
         bool | None,
-        option(
+        _column_option(
             "--stream/--no-stream",
             help="Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
-            panel=COLUMNS,
         ),
     ] = None
 
@@ -148,29 +142,26 @@ class Settings:
     """The user's settings of the model, checked before any file is read; `C` and `gamma` are tuned if None."""
 
     solver: Annotated[
-        str, option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver, panel=_MODEL)
+        str, _model_option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver)
     ] = "tsg"
     kernel: Annotated[
-        str,
-        option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel, panel=_MODEL),
+        str, _model_option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel)
     ] = "rbf"
     C: Annotated[
         float | None,
-        option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given.", panel=_MODEL),
+        _model_option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given."),
     ] = None
     gamma: Annotated[
         str | None,
-        option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.', panel=_MODEL),
+        _model_option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.'),
     ] = None
     weight: Annotated[
         str,
-        option(
-            metavar="NUMBER",
-            help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.',
-            panel=_MODEL,
+        _model_option(
+            metavar="NUMBER", help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.'
         ),
     ] = "auto"
-    no_scale: Annotated[bool, option("--no-scale", help="Do not standardise the features.", panel=_MODEL)] = False
+    no_scale: Annotated[bool, _model_option("--no-scale", help="Do not standardise the features.")] = False
     checkpoint: Annotated[
         str | None, option(metavar="FILE", help="Save the state of the training here.", panel=_LONG)
     ] = None
@@ -178,7 +169,7 @@ class Settings:
     max_seconds: Annotated[
         float | None, option(metavar="SECONDS", help="Time limit for the training.", panel=_LONG)
     ] = None
-    seed: Annotated[int, option(help="The same seed gives the same model.", panel=_MODEL)] = 0
+    seed: Annotated[int, _model_option(help="The same seed gives the same model.")] = 0
     jobs: Jobs = -1
 
     def __post_init__(self) -> None:

@@ -134,18 +134,12 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
         if "failed" in outcome:
             table.add_row(outcome["method"], "–", "", "", "", f"[yellow]{escape(outcome['failed'])}[/]")
             continue
-        change = ""
+        spread, duration = f"{100 * outcome['standard_error']:.1f}", f"{outcome['seconds']:.2f}"
+        change, remark = "", "[yellow]collapsed[/]" if outcome["collapsed"] else ""
         if "change" in outcome:
             change = f"{100 * outcome['change']:+.1f} ± {100 * outcome['change_standard_error']:.1f}"
-        table.add_row(
-            outcome["method"],
-            percent(outcome["error"]),
-            f"{100 * outcome['standard_error']:.1f}",
-            change,
-            f"{outcome['seconds']:.2f}",
-            "[yellow]collapsed[/]" if outcome["collapsed"] else "",
-            style="bold green" if outcome["error"] == least else None,
-        )
+        cells = outcome["method"], percent(outcome["error"]), spread, change, duration, remark
+        table.add_row(*cells, style="bold green" if outcome["error"] == least else None)
     data, used = result["data"], result["unlabelled_used"]
     note = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and gamma were chosen once for all methods; the "
@@ -183,8 +177,7 @@ def interval_text(measures: dict[str, Any]) -> str:
 
 def plain_table(first: str, *columns: str, title: str | None = None) -> Table:
     """A table of numbers; the first column names the rows."""
-    style: dict[str, Any] = {"title_style": "bold", "title_justify": "left"}
-    table = Table(box=box.SIMPLE_HEAD, title=title, pad_edge=True, **style)
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_style="bold", title_justify="left")
     table.add_column(first)
     for name in columns:
         table.add_column(name, justify="right")

@@ -24,7 +24,7 @@ from s3vm.estimators.preparation import TrainingRows
 from s3vm.solvers import solver
 from s3vm.sources import ArraySource, Source, is_source
 from s3vm.sources.batches import BatchSource
-from s3vm.sources.mapped import MappedSource
+from s3vm.sources.streams import MappedSource
 
 
 def is_dask(X: Any) -> bool:

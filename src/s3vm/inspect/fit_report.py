@@ -11,8 +11,7 @@ from sklearn.utils import _safe_indexing
 from s3vm._utils.optional import optional
 from s3vm.estimators.safety import Safety
 from s3vm.inspect import diagnostics, plot
-from s3vm.inspect.diagnostics import Sample, class_names, final_classifier
-from s3vm.inspect.measures import held_out_error, score_measures
+from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, held_out_error, score_measures
 from s3vm.inspect.page import Section, write_page
 
 _MEASURES = {
@@ -138,10 +137,8 @@ class _Fit:
 
     def classes(self) -> dict[str, list[Any]]:
         codes = range(len(self.names))
-        table: dict[str, list[Any]] = {
-            "class": self.names,
-            "labelled rows": [int((self.codes == code).sum()) for code in codes],
-        }
+        labelled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
+        table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labelled.tolist()}
         if self.n_unlabelled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
@@ -192,7 +189,6 @@ def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
 
 
 def _weights(safety: Safety) -> dict[str, list[Any]]:
-    """The weights that were tried, with their measures."""
     weights = sorted(safety.scores)
     chosen = ["yes" if weight == safety.weight else "" for weight in weights]
     table: dict[str, list[Any]] = {"weight": weights, "chosen": chosen}

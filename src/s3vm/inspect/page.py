@@ -224,23 +224,19 @@ def _attribute(name: str, value: str, prefix: str) -> str:
 def machine_facts() -> dict[str, str]:
     """What a reader needs to judge times and to repeat a run, without names of people or hosts."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    info = Path("/proc/cpuinfo")
+    name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     facts = {
-        "processor": _processor(),
+        "processor": name[1] if name else platform.processor() or platform.machine(),
         "cores": str(cores),
         "memory": f"{machine_memory() / 2**30:.3g} GiB",
         "system": f"{platform.system()} {platform.machine()}",
         "s3vm": __version__,
         "Python": platform.python_version(),
     }
-    for name in _LIBRARIES:
+    for library in _LIBRARIES:
         try:
-            facts[name] = metadata.version(name)
+            facts[library] = metadata.version(library)
         except metadata.PackageNotFoundError:
             continue
     return facts
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    match = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
-    return match[1] if match else platform.processor() or platform.machine()

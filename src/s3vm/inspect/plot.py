@@ -79,8 +79,7 @@ def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = No
     scores = clf.decision_function(grid if names is None else type(X)(dict(zip(names, grid.T, strict=True))))
     margins = diagnostics.class_margins(scores).reshape(resolution, resolution, -1)
 
-    ax = _axes(ax)
-    ink = ax.xaxis.label.get_color()
+    ax, ink = _axes(ax)
     for code in range(margins.shape[2]):
         margin, color = margins[:, :, code], _COLORS[code % len(_COLORS)]
         if margin.max() > 0:
@@ -105,9 +104,8 @@ def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = No
         look = {"s": float(np.clip(8_000 / len(unlabelled), 4, 14)), "rasterized": True}
         ax.scatter(*unlabelled.T, color=_GRAY, alpha=0.6, linewidths=0, **look)
         handles.append(ax.scatter([], [], s=14, color=_GRAY, linewidths=0, label="unlabelled"))
-    ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
-    across_name, up_name = sample.feature_names
-    ax.set(xlabel=_label_text(across_name), ylabel=_label_text(up_name))
+    xlabel, ylabel = map(_label_text, sample.feature_names)
+    ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]], xlabel=xlabel, ylabel=ylabel)
     ax.legend(handles=[*handles, *lines], ncols=1 + len(handles) // 7, fontsize="small", framealpha=0.9)
     return ax
 
@@ -149,7 +147,7 @@ def learning_curve(clf: Any, *, ax: "FigureBase | Sequence[Axes] | None" = None)
             above = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0}
             panel.legend(ncols=2, frameon=False, fontsize="small", **above)
         panel.margins(x=0.01)
-        _hide_spines(panel)
+        panel.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("iteration")
     return axes
 
@@ -182,8 +180,7 @@ def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
         counts = {"labelled": np.sum(list(counts.values()), axis=0)}
     labelled = np.sum(list(counts.values()), axis=0)
 
-    ax = _axes(ax)
-    ink = ax.xaxis.label.get_color()
+    ax, ink = _axes(ax)
     bar: dict[str, Any] = {"width": right - left, "align": "edge"}
     # Few rows are labelled and many are not, so each side has its own scale.
     down = -_LABELED_HEIGHT * unlabelled.max() / max(labelled.max(), 1) if unlabelled.any() else 1.0
@@ -200,14 +197,10 @@ def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
     if binary:
         for level in (-1, 1):
             ax.axvline(level, color=ink, linewidth=0.9, linestyle="dashed")
-    ticks = [
-        (1.0, 0),
-        *((1.0, n) for n in _ticks(unlabelled.max(), 4)),
-        *((down, n) for n in _ticks(labelled.max(), 2)),
-    ]
-    ax.set_yticks([scale * n for scale, n in ticks], [f"{n:,}" for _, n in ticks])
+    upper, lower = [0, *_ticks(unlabelled.max(), 4)], _ticks(labelled.max(), 2)
+    ax.set_yticks([*upper, *(down * n for n in lower)], [f"{n:,}" for n in upper + lower])
     ax.set(xlabel="score f(x)" if binary else "score of the class minus that of the best other", ylabel="rows")
-    _hide_spines(ax)
+    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize="small", loc="upper center", ncols=min(entries, 4), framealpha=1, edgecolor="none")
     return ax
 
@@ -233,8 +226,7 @@ def calibration(clf: Any, X: Any, y: Any, *, bins: int = 10, ax: "Axes | None" =
 
 def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "Axes":
     """Draws `calibration` for classes of these names."""
-    ax = _axes(ax)
-    ink = ax.xaxis.label.get_color()
+    ax, ink = _axes(ax)
     binary = len(names) == 2
     height = 0.18 * points["rows"] / points["rows"].max()
     width = points["to"] - points["from"]
@@ -250,13 +242,15 @@ def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "A
     ax.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), xlabel=f"probability of {event}", ylabel=f"fraction of {event}")
     if not binary:
         ax.set(xlim=(points["from"][0] - 0.02, 1.02), ylabel="fraction classified correctly")
-    _hide_spines(ax)
+    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize="small", loc="upper left")
     return ax
 
 
-def _axes(ax: Any) -> "Axes":
-    return _panels(ax, 1)[0]
+def _axes(ax: Any) -> tuple["Axes", Any]:
+    """The given or new axes, and the colour of their text."""
+    ax = _panels(ax, 1)[0]
+    return ax, ax.xaxis.label.get_color()
 
 
 def _panels(ax: Any, count: int) -> Array:
@@ -287,10 +281,6 @@ def _smooth(curve: Array) -> Array:
     at = np.arange(len(curve))
     low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, len(curve))
     return (total[high] - total[low]) / (high - low)
-
-
-def _hide_spines(ax: "Axes") -> None:
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _label_text(name: str) -> str:

@@ -84,9 +84,6 @@ def load(path: Any) -> Any:
         raise ModelFormatError(f"{path}: its parts do not make a model ({short(str(problem))})") from problem
 
 
-# Parts, and what they were in older versions
-
-
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the settings that a part of an older version has in this one.
 
@@ -109,9 +106,6 @@ def _decode_as(kind: type, value: Any) -> Any:
     if not isinstance(part, kind):
         raise ModelFormatError(f"it has {short(part)} in place of a {kind.__name__}")
     return part
-
-
-# A model as a header and tensors
 
 
 def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -168,7 +162,6 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedParts:
-    """The estimator that `_to_header` described."""
     contents = Contents(header, tensors)
     name = contents.entry("estimator", str)
     if name not in CLASSIFIERS:
@@ -229,7 +222,6 @@ def _model(contents: Contents, n_columns: int) -> Model:
 
 
 def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Array | None]:
-    """The centres, dense or sparse, and their weights."""
     if not contents.has("weights"):
         return None, None
     weights = contents.tensor("weights", None, n_columns, dtypes=_FLOATS)

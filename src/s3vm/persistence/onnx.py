@@ -125,7 +125,9 @@ def _features(graph: "Graph", model: Model, x: str) -> Iterator[str]:
         b = np.concatenate([offsets for _, offsets in blocks]).astype(dtype)
         coefficients, half = model.coefficients[group], block_size // 2
         if kernel.activation == "product":
-            total = graph.add("MatMul", _product(graph, x, W, b, kernel.rows_per_feature), _flat(coefficients))
+            degree = kernel.rows_per_feature  # consecutive rows, whose product is the feature
+            factors = [graph.add("Add", graph.add("MatMul", x, W[q::degree].T), b[q::degree]) for q in range(degree)]
+            total = graph.add("MatMul", reduce(partial(graph.add, "Mul"), factors), np.concatenate(coefficients))
         elif kernel.activation == "phase":
             total = _wave(graph, "Cos", _angle(graph, x, W, b), coefficients)
         else:
@@ -143,18 +145,8 @@ def _angle(graph: "Graph", x: str, W: Array, b: Array) -> str:
 
 
 def _wave(graph: "Graph", wave: str, angle: str, coefficients: Array) -> str:
-    weights = graph.stored(_flat(coefficients).astype(np.float32))
+    weights = graph.stored(np.concatenate(coefficients).astype(np.float32))
     return graph.double(graph.add("MatMul", graph.add(wave, angle), weights))
-
-
-def _product(graph: "Graph", x: str, W: Array, b: Array, degree: int) -> str:
-    """The products over the `degree` consecutive rows of each feature."""
-    factors = [graph.add("Add", graph.add("MatMul", x, W[q::degree].T), b[q::degree]) for q in range(degree)]
-    return reduce(partial(graph.add, "Mul"), factors)
-
-
-def _flat(coefficients: Array) -> Array:
-    return coefficients.reshape(-1, coefficients.shape[2])
 
 
 def _labels(classes: Array) -> Array:
@@ -230,12 +222,7 @@ class Graph:
         helper = self._onnx.helper
         rows = helper.make_tensor_value_info("X", self._onnx.TensorProto.FLOAT, ["rows", n_dims])
         graph = helper.make_graph(self._nodes, "s3vm", [rows], self._outputs, self._constants)
-        model = helper.make_model(
-            graph,
-            producer_name="s3vm",
-            producer_version=__version__,
-            opset_imports=[helper.make_opsetid("", _OPSET)],
-            ir_version=_IR,
-        )
+        producer = {"producer_name": "s3vm", "producer_version": __version__}
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, **producer)
         self._onnx.checker.check_model(model)
         return model

@@ -51,8 +51,7 @@ class FittedParts(NamedTuple):
 
 def split_pipeline(estimator: Any) -> FittedParts:
     """The parts of a fitted classifier or of a fitted ``Pipeline`` of ``StandardScaler`` and classifier."""
-    scaler, step_names = None, ()
-    classifier = estimator
+    classifier, scaler, step_names = estimator, None, ()
     if isinstance(estimator, Pipeline) and len(estimator.steps) == 2:
         step_names, (scaler, classifier) = zip(*estimator.steps, strict=True)
     if type(classifier) not in CLASSIFIERS.values() or (step_names and type(scaler) is not StandardScaler):

@@ -33,9 +33,7 @@ class ArraySource:
                 raise ValueError(
                     f"chosen must hold row numbers from 0 to {X.shape[0] - 1}: for a mask, give np.flatnonzero(mask)"
                 )
-        self.X = X
-        self.chosen = chosen
-        self.dtype = precision(dtype)
+        self.X, self.chosen, self.dtype = X, chosen, precision(dtype)
         self.n_rows = int(X.shape[0] if chosen is None else len(chosen))
         self.n_dims = int(X.shape[1])
 

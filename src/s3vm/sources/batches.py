@@ -60,14 +60,10 @@ class BatchSource(StreamSource):
 
 
 def _checked_first(batch: Any) -> Any:
-    """The first batch, if it has rows and columns."""
-    if batch is None:
-        raise ValueError("a source of batches needs arrays or CSR matrices of rows: there is none")
     if getattr(batch, "ndim", 0) != 2 or not batch.shape[1]:
         shape = f" of shape {batch.shape}" if hasattr(batch, "shape") else ""
-        raise ValueError(
-            f"a source of batches needs arrays or CSR matrices of rows: the first is a {type(batch).__name__}{shape}"
-        )
+        first = "there is none" if batch is None else f"the first is a {type(batch).__name__}{shape}"
+        raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {first}")
     return batch
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import reduce
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -91,22 +92,18 @@ class _Holder:
             part[at[slice(*np.searchsorted(at, [first, first + part.shape[0]]))] - first]
             for first, part in zip(self._firsts, self._parts, strict=True)
         ]
-        result = self._sums(stack(own), iterate)
-        for call in calls:
-            result = result.plus(self._result_of(call))
-        return result._replace(span=result.span.astype(self._dtype))
+        total = _added([self._sums(stack(own), iterate), *map(self._result_of, calls)])
+        return total._replace(span=total.span.astype(self._dtype))
 
     def _sums(self, rows: Rows, iterate: "Iterate") -> "BatchGradient":
         """The sums over the rows, which are divided among the threads."""
         bounds = np.linspace(0, rows.shape[0], len(self._features) + 1).astype(int)
         shares = [self._backend.put(rows[start:stop]) for start, stop in pairwise(bounds)]
         there = iterate.moved(self._backend.put)
-        first, *others = self._threads.map(
+        gradients = self._threads.map(
             self._gradient.gradient, repeat(self._backend), self._features, shares, repeat(there)
         )
-        for other in others:
-            first = first.plus(other)
-        return first.moved(host)
+        return _added(gradients).moved(host)
 
     def _result_of(self, call: Any) -> "BatchGradient":
         while not self._stopped:
@@ -124,17 +121,8 @@ class _Holder:
 class ClusterSource:
     """The unlabelled rows of partitions that lie on the workers of a cluster, in the order of the partitions.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    parts : futures of `Part`
-    counts : number of unlabelled rows in each
-    n_dims : int
-    variance : float
-        Of all entries of all rows, labelled or not.
-    engine : Engine
-    patience : float
-        Seconds after which a silent worker counts as lost.
+    `parts` are futures of `Part`, `counts` their numbers of unlabelled rows, and `variance` is that of all entries of
+    all rows, labelled or not. A worker that is silent for `patience` seconds counts as lost.
     """
 
     def __init__(
@@ -178,10 +166,7 @@ class ClusterSource:
     ) -> "BatchGradient":
         """What `worker` computes from a batch, wherever its rows are. If a worker is lost, others replace it.
 
-        Raises
-        ------
-        WorkerLostError
-            If Dask cannot recompute the rows of the lost worker, or if a worker is silent.
+        Raises a `WorkerLostError` if Dask cannot recompute the rows of the lost worker, or if a worker is silent.
         """
         lost = ""
         for _ in range(_MAX_LOSSES):
@@ -238,10 +223,7 @@ class ClusterSource:
     def _sum(self, batch: tuple[Any, ...]) -> "BatchGradient":
         """The sums over a batch, those of the first holders added in their order."""
         first, *others = self._call("pull", [batch] * min(FAN_OUT, len(self._holders)))
-        result = first._replace(span=first.span.astype(np.float64))
-        for other in others:
-            result = result.plus(other)
-        return result
+        return _added([first._replace(span=first.span.astype(np.float64)), *others])
 
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
         """The results of that method of the first holders, in the order of their rows."""
@@ -382,6 +364,10 @@ def _reaches_workers(client: Any) -> bool:
         return True
 
     return bool(workers) and bool(client.sync(reach))
+
+
+def _added(sums: "Iterable[BatchGradient]") -> "BatchGradient":
+    return reduce(lambda total, more: total.plus(more), sums)
 
 
 def _rows(part: Part, positions: Array) -> Rows:

@@ -16,9 +16,8 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.arrays import ArraySource
 from s3vm.sources.base import Chunk
-from s3vm.sources.mapped import with_names
 from s3vm.sources.reservoir import Reservoir
-from s3vm.sources.streams import BUFFER_BYTES, StreamSource
+from s3vm.sources.streams import BUFFER_BYTES, StreamSource, with_names
 
 if TYPE_CHECKING:
     from s3vm.sources import readers
@@ -228,7 +227,7 @@ def _split(batch: "readers.Batch") -> tuple[Array, Rows]:
 def source_of(path: Any, dtype: Any = np.float32) -> Any:
     """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
     if isinstance(path, str | os.PathLike):
-        formats = _readers().formats
+        formats = _readers().table
         names = formats.files_of(os.fspath(path))
         file = formats.format_of(names[0])
         if len(names) == 1 and issubclass(file, formats.NpyFile | formats.NpzFile):

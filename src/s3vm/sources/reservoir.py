@@ -48,14 +48,7 @@ class Reservoir:
 
 
 class ReservoirSource:
-    """A source of the newest rows, and of a sample of all rows so far.
-
-    Parameters
-    ----------
-    size : int
-        Rows of the sample.
-    dtype : dtype of the rows of a batch
-    """
+    """A source of the newest rows, and of a sample of `size` of all rows so far."""
 
     def __init__(self, size: int, dtype: Any = np.float32) -> None:
         self._reservoir, self._dtype, self._new, self.n_rows = Reservoir(size), np.dtype(dtype), None, 0

@@ -10,7 +10,7 @@ Everything is a function of the seed and the position: where the sizes of the ch
 the middle opens the files there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.base import ENDLESS, Chunk, ExhaustedError
-from s3vm.sources.mapped import MappedSource, RowScaler, with_names
 from s3vm.sources.prefetch import Cursor, ReaderPerProcess
 
 if TYPE_CHECKING:
@@ -39,15 +38,7 @@ _SAMPLE_DEPTH = 1 << 14  # rows at the start of a chunk that a sample is taken f
 class StreamSource:
     """Rows in chunks; see above.
 
-    Parameters
-    ----------
-    chunks : sequence of Chunk
-    n_dims : int
-    dtype : dtype of the rows of a batch
-    buffer_bytes : int, default 32 MiB
-        The size of a window; about five times as much memory is needed.
-    repeatable : bool, default True
-        Whether the chunks can be read more than once.
+    A window takes `buffer_bytes`, and reading about five times as much. Chunks that are `repeatable` can be read again.
     """
 
     names: Sequence[str] | None = None
@@ -104,7 +95,7 @@ class StreamSource:
             scaler.partial_fit(rows)
         return with_names(scaler, self.names)
 
-    def scaled(self, scaler: "StandardScaler") -> MappedSource:
+    def scaled(self, scaler: "StandardScaler") -> "MappedSource":
         """The same rows, transformed by the scaler."""
         return MappedSource(self, RowScaler(scaler, self.dtype))
 
@@ -150,7 +141,6 @@ class StreamSource:
         return self._cursor_at((seed, int(Purpose.UNLABELLED)), 0).take(0, size, at_most=True)
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
-        """The stream of that key at that position."""
         reader = self._reader.get()
         if reader.cursor is None or not reader.cursor.is_near(key, start):
             reader.cursor = None  # ends its thread before another one begins to read
@@ -159,6 +149,60 @@ class StreamSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": ReaderPerProcess()}
+
+
+class MappedSource:
+    """The rows of another source, with a function applied to each batch. The columns have no names."""
+
+    def __init__(self, source: Any, change: Callable[[Rows], Rows]) -> None:
+        self._source, self._change = source, change
+        self.n_dims, self.dtype = int(source.n_dims), source.dtype
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._source.n_rows)
+
+    def survey(self, progress: Callable[[int], None] | None = None) -> None:
+        """Lets the other source read all rows once, if it has to."""
+        if hasattr(self._source, "survey"):
+            self._source.survey(progress)
+
+    def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
+        return self._change(self._source.batches(seed, stream, steps, size))
+
+    def sample(self, seed: int, size: int) -> Rows:
+        return self._change(self._source.sample(seed, size))
+
+    def labelled(self) -> tuple[Rows, Array]:
+        """The labelled rows of the other source, changed in the same way, and their labels."""
+        rows, labels = self._source.labelled()
+        return self._change(rows), labels
+
+
+class RowScaler:
+    """The function that a fitted StandardScaler is, in the precision of the rows."""
+
+    def __init__(self, scaler: "StandardScaler", dtype: Any = np.float32) -> None:
+        self._factor = None if scaler.scale_ is None else (1 / scaler.scale_).astype(dtype)
+        self._mean = scaler.mean_.astype(dtype) if scaler.with_mean else None
+
+    def __call__(self, rows: Rows) -> Rows:
+        if sparse.issparse(rows):
+            rows = rows.copy()
+            if self._factor is not None:
+                rows.data *= self._factor[rows.indices]
+            return rows
+        rows = rows - self._mean if self._mean is not None else rows.copy()
+        if self._factor is not None:
+            rows *= self._factor
+        return rows
+
+
+def with_names(scaler: "StandardScaler", names: Sequence[str] | None) -> "StandardScaler":
+    """The scaler, as if fitted to columns of these names."""
+    if names is not None:
+        scaler.feature_names_in_ = np.array(names, dtype=object)
+    return scaler
 
 
 class _Lane:

@@ -9,9 +9,8 @@ try:
 except ImportError:
     raise ImportError('files of rows need pyarrow, which is not installed: pip install "s3vm[cli]"') from None
 from s3vm.sources.readers.errors import TableError
-from s3vm.sources.readers.formats import files_of, has_names
 from s3vm.sources.readers.labels import label_key
-from s3vm.sources.readers.table import Batch, Table, TableStream, read, stream
+from s3vm.sources.readers.table import Batch, Table, TableStream, files_of, has_names, read, stream
 from s3vm.sources.readers.writer import Writer
 
 __all__ = ["Batch", "Table", "TableError", "TableStream", "Writer"]

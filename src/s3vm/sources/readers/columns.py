@@ -101,7 +101,6 @@ def _chosen(file: TabularFile, columns: Columns) -> list[str]:
 
 
 def _refuse_absent(file: TabularFile, names: list[str]) -> None:
-    """Raises a TableError if there are names of columns that the file does not have."""
     if names:
         raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in names])}")
 
@@ -134,7 +133,6 @@ def _indicator(file: TabularFile, name: str) -> tuple[str, str] | None:
 
 
 def _categories(files: Sequence[TabularFile], encode: list[str]) -> dict[str, set[str]]:
-    """The values of each column that is encoded."""
     values: dict[str, set[str]] = {column: set() for column in encode}
     for file in files:
         plan_features(file, [], encode)

@@ -31,8 +31,6 @@ _SHOWN = 60  # characters of an invalid line
 class MatrixFile(ABC):
     """A file that holds a matrix, and perhaps a label for each row. It is read at once unless it is a memory map."""
 
-    path: str
-
     def __init__(self, path: str) -> None:
         self.path = path
 
@@ -170,7 +168,6 @@ def is_compressed(path: str) -> bool:
 
 
 def _open_decompressed(path: str) -> Any:
-    """The bytes of a file, decompressed if it is compressed."""
     return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 

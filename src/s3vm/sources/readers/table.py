@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,21 @@ from s3vm._utils.warn import warn
 from s3vm.sources.base import Chunk
 from s3vm.sources.readers.columns import Columns, FeaturePlan, category_keys, feature_names, plan_features
 from s3vm.sources.readers.errors import TableError, listed
-from s3vm.sources.readers.formats import files_of, open_file
 from s3vm.sources.readers.labels import USUAL_MARKS, labels_of, of_one_kind
-from s3vm.sources.readers.matrices import MatrixFile, Piece, SvmlightFile
-from s3vm.sources.readers.tabular import TabularFile
+from s3vm.sources.readers.matrices import MatrixFile, NpyFile, NpzFile, Piece, SvmlightFile, is_compressed
+from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
+
+FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
+    ".csv": CsvFile,
+    ".tsv": CsvFile,
+    ".parquet": ParquetFile,
+    ".pq": ParquetFile,
+    ".svmlight": SvmlightFile,
+    ".libsvm": SvmlightFile,
+    ".svm": SvmlightFile,
+    ".npz": NpzFile,
+    ".npy": NpyFile,
+}
 
 
 class Batch(NamedTuple):
@@ -187,7 +199,6 @@ def stream(
 
 
 def _checked_paths(path: Any) -> list[str]:
-    """The path, or each of several, as text."""
     paths = path if isinstance(path, list | tuple) else [path]
     if not paths or not all(isinstance(entry, str | os.PathLike) for entry in paths):
         raise TableError(f"{path!r} is not a path: give the name of a file or folder, or a list of them")
@@ -270,13 +281,11 @@ def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, siz
 
 
 def _read_piece(file: SvmlightFile, piece: Piece, columns: Columns) -> Iterator[Batch]:
-    """The rows of a piece of an svmlight file, in one batch."""
     X, y = file.read_piece(piece, columns.dtype)
     yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
 
 
 def _read_group(file: TabularFile, plan: FeaturePlan, columns: Columns, group: int) -> Iterator[Batch]:
-    """The rows of a group of a file whose columns have names."""
     encoded = dict.fromkeys(column for column, _ in plan.indicators.values())
     others = dict.fromkeys([*encoded, *columns.targets, *columns.keep])
     for batch in file.batches(plan.numeric, list(others), columns.dtype, group):
@@ -306,10 +315,57 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
 
 
 def _concatenated(batches: list[Batch]) -> Batch:
-    """The rows of all batches in one."""
     if len(batches) == 1:
         return batches[0]
     labels = [batch.labels for batch in batches if batch.labels is not None]
     names = batches[0].passed_through
     passed_through = {name: pa.chunked_array([batch.passed_through[name] for batch in batches]) for name in names}
     return Batch(stack([batch.rows for batch in batches]), np.concatenate(labels) if labels else None, passed_through)
+
+
+def files_of(path: str) -> list[str]:
+    """The file itself; or all files of a known format in a folder and below, sorted by name.
+
+    Names that begin with a dot or an underscore are skipped: other programs keep notes of their own there.
+    """
+    if not path:
+        raise TableError("the file name is empty: give the name of a file or folder")
+    if not Path(path).is_dir():
+        return [path]
+    inside = [file.relative_to(path) for file in Path(path).rglob("*") if file.is_file()]
+    visible = [file for file in inside if not any(part.startswith((".", "_")) for part in file.parts)]
+    files = [str(Path(path, file)) for file in sorted(visible) if _suffix_of(str(file)) in FORMATS]
+    if not files:
+        raise TableError(f"{path} is a folder without a file of a known format ({', '.join(FORMATS)})")
+    return files
+
+
+def open_file(path: str, file_format: str | None = None, header: bool | None = True) -> TabularFile | MatrixFile:
+    """Opens a file, reading no more than its start."""
+    kind = format_of(path, file_format)
+    return kind(path, header) if issubclass(kind, CsvFile) else kind(path)
+
+
+def format_of(path: str, file_format: str | None = None) -> type[TabularFile] | type[MatrixFile]:
+    """The class that reads a file, by the end of its name unless its format is given."""
+    if not os.path.exists(path):
+        raise TableError(f"{path}: there is no such file or folder")
+    suffix = _suffix_of(path) if file_format is None else f".{file_format}"
+    if suffix not in FORMATS:
+        raise TableError(f"{path} has an unknown format: its name must end in {', '.join(FORMATS)} (or .csv.gz)")
+    if not Path(path).is_file():
+        raise TableError(f"{path} is neither a file nor a folder: copy its content into a file")
+    kind = FORMATS[suffix]
+    if issubclass(kind, TabularFile) and not is_utf8(os.fsencode(path)):  # pyarrow takes no other names
+        raise TableError(f"{path!r}: the file name is not UTF-8: rename the file")
+    return kind
+
+
+def _suffix_of(path: str) -> str:
+    """The end of the name that says the format; that of a compression is skipped."""
+    return Path(Path(path).stem if is_compressed(path) else path).suffix.lower()
+
+
+def has_names(path: str | os.PathLike[str]) -> bool:
+    """Whether the columns of a file, or of the files of a folder, have names."""
+    return issubclass(format_of(files_of(os.fspath(path))[0]), TabularFile)

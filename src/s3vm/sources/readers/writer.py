@@ -113,8 +113,6 @@ class Writer:
 
 
 def _rendered(table: pa.Table, quotes: str) -> pa.Buffer:
-    """The rows as csv."""
     into = pa.BufferOutputStream()
-    options = pa_csv.WriteOptions(include_header=False, quoting_style=quotes)
-    pa_csv.write_csv(table, into, options)
+    pa_csv.write_csv(table, into, pa_csv.WriteOptions(include_header=False, quoting_style=quotes))
     return into.getvalue()
