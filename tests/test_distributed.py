@@ -457,10 +457,15 @@ def test_a_local_model_predicts_dask_collections(rows, alone):
 
 def test_the_name_of_version_0_1(client, rows, alone, tmp_path):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
-    with pytest.warns(FutureWarning, match="S3VMClassifier takes dask collections") as caught:
+    with pytest.warns(FutureWarning, match="use S3VMClassifier, which uses the current client") as caught:
         clf = DaskS3VMClassifier(**PLAIN, client=client, patience=20.0)
     assert caught[0].filename == __file__
     assert_same_model(alone, clf.fit(X, y))
+    with pytest.warns(FutureWarning, match="was renamed"):
+        clf.fit(X, y, unlabeled=X)
+    assert_same_model(alone, clf.fit(X, y))
+    with pytest.raises(ValueError, match="rows in memory"):
+        s3vm.plot.score_histogram(clf, X, y)
     clf.save(tmp_path / "model.s3vm")
     for other in (s3vm.load(tmp_path / "model.s3vm"), pickle.loads(pickle.dumps(clf)), clf.to_local()):
         np.testing.assert_array_equal(other.decision_function(rows[0]), clf.decision_function(rows[0]))

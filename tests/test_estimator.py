@@ -629,7 +629,7 @@ def test_unlabelled_rows_under_their_old_name(moons):
     for kind in (S3VMClassifier, S3VMClassifierCV):
         with pytest.warns(FutureWarning, match="X_unlabeled") as caught:
             clf = kind(FEW, random_state=0).fit(X[:40], some[:40], unlabeled=X[40:])
-        assert warned_here(caught, "now called fit(X_unlabeled=...)")
+        assert warned_here(caught, "was renamed to fit(X_unlabeled=...)")
         if kind is S3VMClassifier:
             np.testing.assert_array_equal(clf.decision_function(X), expected)
     with pytest.raises(TypeError, match="give X_unlabeled only"):

@@ -292,6 +292,13 @@ def test_a_state_of_another_number_of_columns():
 
 
 @pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
+def test_a_checkpoint_is_not_a_model(tmp_path):
+    path = tmp_path / "c"
+    S3VMClassifier(TSG(max_iter=4, n_features=16), random_state=0).fit(X[:200], SOME[:200], checkpoint=path)
+    with pytest.raises(ModelFormatError, match="c is a checkpoint, not a model"):
+        s3vm.load(path)
+
+
 def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     path = tmp_path / "c"
     S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)

@@ -61,7 +61,7 @@ def out_of_time():
 
 
 def out_of_time_on_a_stream():
-    classifier(TSG(), max_seconds=1e-6, unlabeled_weight=1.0).fit(X[:40], Y[:40], unlabeled=BatchSource([X[40:]]))
+    classifier(TSG(), max_seconds=1e-6, unlabeled_weight=1.0).fit(X[:40], Y[:40], X_unlabeled=BatchSource([X[40:]]))
 
 
 def interrupted():
@@ -74,7 +74,7 @@ def interrupted():
 def out_of_rows():
     batches = (X[start : start + 20] for start in range(40, 300, 20))
     solver = TSG(max_iter=100, batch_size=16, n_features=32, n_reference=20)
-    classifier(solver, unlabeled_weight=1.0).fit(X[:40], Y[:40], unlabeled=BatchSource(batches))
+    classifier(solver, unlabeled_weight=1.0).fit(X[:40], Y[:40], X_unlabeled=BatchSource(batches))
 
 
 def a_checkpoint_that_is_not_written():
@@ -102,7 +102,7 @@ def a_model_that_cannot_be_compressed():
 
 def large_values_in_a_file():
     Path("rows.csv").write_text("a,b\n" + "".join(f"{16_777_300 + k % 8},{k % 7}\n" for k in range(300)))
-    classifier(unlabeled_weight=1.0).fit(X[:40], Y[:40], unlabeled=FileSource("rows.csv"))
+    classifier(unlabeled_weight=1.0).fit(X[:40], Y[:40], X_unlabeled=FileSource("rows.csv"))
 
 
 CASES = {
@@ -138,6 +138,8 @@ def test_a_warning_names_the_callers_file(case, tmp_path, monkeypatch):
     found = [warning for warning in record if CASES[case] in str(warning.message)]
     assert found, [str(warning.message) for warning in record]
     assert {os.path.realpath(warning.filename) for warning in found} == {os.path.realpath(__file__)}
+    lines = {line for *_, line in case.__code__.co_lines() if line is not None}
+    assert {warning.lineno for warning in found} <= lines, "a line of the case itself"
     if case in (a_hard_convex_problem, a_hard_supervised_problem):
         assert issubclass(found[0].category, ConvergenceWarning)
 
@@ -149,3 +151,15 @@ def test_warnings_wait_until_they_are_issued():
     with pytest.warns(UserWarning, match="now") as record:
         warn("now")
     assert record[0].filename == __file__
+
+
+def test_a_file_whose_name_begins_like_the_package_is_the_callers():
+    path = f"{Path(s3vm.__file__).parent}_of_a_user.py"
+    with pytest.warns(UserWarning, match="here") as record:
+        exec(compile("warn('here')", path, "exec"), {"warn": warn})
+    assert record[0].filename == path
+
+
+def test_there_is_one_way_to_warn():
+    root = Path(s3vm.__file__).parent
+    assert [file.name for file in root.rglob("*.py") if "warnings.warn(" in file.read_text()] == ["warn.py"]

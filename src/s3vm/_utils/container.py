@@ -57,7 +57,7 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if length > _MOST_HEADER:
-        raise ModelFormatError("not a model file or checkpoint: it does not start like one")
+        raise ModelFormatError("not a model file or checkpoint of s3vm")
     start += file.read(length)
     try:
         text = json.loads(start[8:])["__metadata__"]["s3vm"]

@@ -1,6 +1,7 @@
 """Warnings that point at the caller's line."""
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from threading import local
 
 PendingWarning = tuple[str, type[Warning]]
 
-_SKIPPED = (str(Path(__file__).parent.parent), str(contextlib.__file__))  # this package, and decorators
+_SKIPPED = (f"{Path(__file__).parent.parent}{os.sep}", str(contextlib.__file__))  # this package, and decorators
 _thread = local()
 
 
@@ -31,8 +32,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 @contextlib.contextmanager
 def deferred_warnings() -> Iterator[list[PendingWarning]]:
     """Collects the warnings of this thread instead of issuing them, since no caller's line is on its stack."""
-    _thread.pending = []
+    before, _thread.pending = getattr(_thread, "pending", None), []
     try:
         yield _thread.pending
     finally:
-        _thread.pending = None
+        _thread.pending = before

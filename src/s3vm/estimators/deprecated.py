@@ -6,6 +6,7 @@ from s3vm._utils.warn import warn
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.dask import LARGE_BATCHES, Cluster
 from s3vm.estimators.settings import inherits_settings
+from s3vm.estimators.validation import renamed
 from s3vm.solvers import Solver
 from s3vm.training.loop import StoppingRules
 
@@ -18,8 +19,8 @@ class DaskS3VMClassifier(S3VMClassifier):
         self, solver: str | Solver = LARGE_BATCHES, *, client: Any = None, patience: float = 30.0, **settings: Any
     ) -> None:
         warn(
-            "DaskS3VMClassifier will be removed in 0.3: S3VMClassifier takes dask collections, on the current client "
-            '(with client.as_current(): ...), and dask.config.set({"s3vm.patience": seconds})',
+            "DaskS3VMClassifier will be removed in 0.3: use S3VMClassifier, which uses the current client. Replace "
+            'client= by "with client.as_current():" and patience= by dask.config.set({"s3vm.patience": seconds})',
             FutureWarning,
         )
         super().__init__(solver, **settings)
@@ -27,7 +28,7 @@ class DaskS3VMClassifier(S3VMClassifier):
 
     def fit(self, X: Any, y: Any, *, X_unlabeled: Any = None, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
         self._check_settings()
-        X_unlabeled = X_unlabeled if unlabeled is None else unlabeled
+        X_unlabeled = renamed(X_unlabeled, unlabeled)
         rules = StoppingRules(self.max_seconds, self.early_stopping)
         self._fit_remote(X, y, X_unlabeled, rules, lambda: Cluster.of(self.client, self.patience))
         return self

@@ -73,7 +73,7 @@ def learn(
 def _check_classes(classes: Array, expected: Any) -> None:
     if expected is not None and not np.array_equal(classes, np.unique(expected)):
         raise ValueError(
-            f"classes={expected} is not valid: the first rows need labels of all classes, and have {classes.tolist()}"
+            f"classes={expected} is not valid: the rows have {classes.tolist()}, and need labels of all classes"
         )
 
 

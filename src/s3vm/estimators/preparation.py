@@ -46,7 +46,9 @@ class TrainingRows(NamedTuple):
         """All rows but those of the given numbers."""
         rows = np.asarray(rows)
         if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
-            raise ValueError(f"rows to forget are numbers from 0 to {len(self.y) - 1}, in the order in which rows came")
+            raise ValueError(
+                f"rows={rows!r} is not valid: give row numbers from 0 to {len(self.y) - 1}, in the order of arrival"
+            )
         return self.at(np.delete(np.arange(len(self.y)), rows))
 
 

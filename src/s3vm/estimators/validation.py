@@ -5,7 +5,6 @@ These functions read the parameters of an estimator, and set the names and the n
 
 import os
 import re
-import sys
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm._utils.arrays import as_rows, host, is_tensor
 from s3vm._utils.input_checks import LARGEST, as_csr, check_numbers, check_size, is_masked, warn_of_lost_digits
+from s3vm._utils.progress import ProgressBar
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
@@ -45,7 +45,7 @@ def given_rows(
         if not hasattr(X, "labelled"):
             raise ValueError("this source has no labels: give labelled rows too, fit(X, y, X_unlabeled=source)")
         if hasattr(X, "survey"):
-            X.survey(_rows_read(estimator.verbose))
+            _survey(X, estimator.verbose)
         source = X
         X, y = source.labelled()
         rows = training_rows(estimator, X, y, None, reset=reset, backend=backend)
@@ -185,17 +185,15 @@ def renamed(X_unlabeled: Any, unlabeled: Any) -> Any:
         return X_unlabeled
     if X_unlabeled is not None:
         raise TypeError("X_unlabeled and unlabeled are the same argument: give X_unlabeled only")
-    warn("fit(unlabeled=...) is now called fit(X_unlabeled=...), and will be removed in 0.3", FutureWarning)
+    warn("fit(unlabeled=...) was renamed to fit(X_unlabeled=...); the old name will be removed in 0.3", FutureWarning)
     return unlabeled
 
 
-def _rows_read(verbose: Any) -> Any:
-    """A function that reports how many rows have been read, if that is wanted."""
+def _survey(source: Any, verbose: Any) -> None:
+    """Reads a source once, to learn its size, with a progress bar if that is wanted."""
     if callable(verbose) or verbose <= 0:
-        return None
-
-    def report(n_rows: int) -> None:
-        sys.stderr.write(f"\r{n_rows:,} rows read")
-        sys.stderr.flush()
-
-    return report
+        source.survey()
+        return
+    progress = ProgressBar(verbose, unit="rows read")
+    source.survey(lambda n_rows: progress(n_rows, None, {}))
+    progress.close()

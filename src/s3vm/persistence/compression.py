@@ -6,7 +6,6 @@ Its scores of unlabelled rows describe the function, and weighted least squares 
 
 import copy
 import timeit
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.settings import check, is_integer, number
 from s3vm._utils.typing import Array, Rows
+from s3vm._utils.warn import warn
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.validation import checked_rows
 from s3vm.model import Model
@@ -163,10 +163,9 @@ class _Compressor:
         model, report = self._search(tolerance, ("features", "landmarks") if into == "auto" else (into,), size)
         report = replace(report, speed_up=self._seconds(self._model) / self._seconds(model))
         if not report.within(tolerance):
-            warnings.warn(
+            warn(
                 f"the tolerance of {tolerance:.2%} is not reached: {report}. Give more rows or a higher tolerance, or "
-                "keep the model as it is",
-                stacklevel=4,
+                "keep the model as it is"
             )
         smaller = copy.copy(self._clf)
         smaller.model_, smaller.compression_ = model, report

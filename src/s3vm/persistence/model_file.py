@@ -76,6 +76,8 @@ def load(path: Any) -> Any:
         If the file is not a model file, is damaged, or needs a newer s3vm; the message says which.
     """
     header, tensors = container.read(path)
+    if "checkpoint" in header:
+        raise ModelFormatError(f"{path} is a checkpoint, not a model: give it to fit(checkpoint=..., resume=True)")
     try:
         return _from_header(header, tensors).to_pipeline()
     except ModelFormatError as problem:

@@ -53,7 +53,7 @@ class StoppingRules:
         check("every", self.every, at_least(0)._replace(words="the seconds between checkpoints, at least 0"))
         check("early_stopping", self.early_stopping, "reference", "held_out", None)
         if self.every != EVERY and self.checkpoint is None:
-            raise ValueError(f'every={self.every!r} is the time between checkpoints: give checkpoint="path" too')
+            raise ValueError(f'every={self.every!r} needs checkpoint="path": it is the time between checkpoints')
         if self.resume and self.checkpoint is None:
             raise ValueError('resume=True needs the file to resume from: checkpoint="path"')
         if self.checkpoint is not None:
