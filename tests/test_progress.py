@@ -23,7 +23,7 @@ def test_a_total_that_is_not_known(capsys):
     bar = ProgressBar(True, unit="rows read")
     bar(1234, None, {})
     bar.close()
-    assert "1234 rows read" in capsys.readouterr().err
+    assert "1,234 rows read" in capsys.readouterr().err
 
 
 def test_nothing_was_done(capsys):

@@ -35,7 +35,7 @@ class ProgressBar:
             shown = {name: value for name, value in record.items() if name == "objective" or "loss" in name}
             losses = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in shown.items()]
             seconds = time.monotonic() - self._start
-            self._summary = "  ".join([f"done after {done} {self._unit} in {seconds:.1f} s", *losses])
+            self._summary = "  ".join([f"done after {done:,} {self._unit} in {seconds:.1f} s", *losses])
             self._show(done, total, "  ".join(losses))
 
     def _show(self, done: int, total: int | None, losses: str) -> None:
