@@ -203,7 +203,7 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     (tmp_path / "d.csv").write_text("\n".join(rows))
     code = """
         import threading, time
-        from s3vm.solvers import tsg
+        from s3vm.solvers.tsg import tsg
         run = tsg.TSG.run
         def slow(self, problem, backend, state=None):
             for later in run(self, problem, backend, state):
