@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 from s3vm import Constant, PrintedTSG, S3VMClassifier
 from s3vm.solvers import base
-from s3vm.solvers.tsg import algorithm1
+from s3vm.solvers.tsg import printed as algorithm1
 
 T, BATCH, N_LABELLED = 128, 256, 200
 
