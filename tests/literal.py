@@ -115,14 +115,14 @@ def predict(x, alphas, kernel, seed, m):
     return f
 
 
-def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed, draw_labelled, slope=hinge):
+def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed, draw_labeled, slope=hinge):
     """Algorithm 1 with mini-batches: the coefficients, a list of m for each iteration.
 
     `labelled` is a list of (x, y). Unless they are drawn all the same, a batch that could hold all of them is all.
     """
     alphas = []
     for i in range(T):
-        if len(labelled) <= batch and not draw_labelled:
+        if len(labelled) <= batch and not draw_labeled:
             batch_l = labelled
         else:
             batch_l = [labelled[index(seed, "labelled", i, b, len(labelled))] for b in range(batch)]

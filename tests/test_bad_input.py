@@ -287,6 +287,8 @@ SETTINGS = {
     "gamma": NONE | LESS | ENDLESS | BOOL | {"zero": 0},
     "C": NONE | LESS | ENDLESS | BOOL | {"zero": 0, "too large": 10**400},
     "unlabeled_weight": NONE | LESS | ENDLESS | BOOL,
+    "neighbor_weight": NONE | LESS | ENDLESS | BOOL,
+    "n_neighbors": NONE | LESS | BOOL,
     "loss": NONE | LESS | {"of labelled rows": Hinge()},
     "labeled_loss": NONE | LESS | {"of unlabelled rows": Hat()},
     "class_prior": LESS

@@ -16,14 +16,14 @@ from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
 ENGINE = backend("cpu", "float64")
-PLAIN = {"anchor": False, "implicit": False, "balance": False, "intercept": False, "draw_labelled": True}
+PLAIN = {"anchor": False, "implicit": False, "balance": False, "intercept": False, "draw_labeled": True}
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_equals_a_literal_loop(p):
     """Le et al.'s update on a dictionary of coefficients, without budgets."""
     problem = make_problem(RBF(0.7), "hat", labelled_loss=Hinge())
-    settings = {"look_ahead": 3, "n_neighbors": 4, "exponent": p, "unlabelled_budget": None, "step": Decaying(t0=1)}
+    settings = {"look_ahead": 3, "n_neighbors": 4, "exponent": p, "unlabeled_budget": None, "step": Decaying(t0=1)}
     state = last(BGS(max_iter=5, batch_size=2, **settings, **PLAIN).run(problem, ENGINE))
     X, y = rows()
     graph = NeighbourGraph(X, 4, RBF(0.7), np.ones(len(X)))
@@ -64,7 +64,7 @@ def test_the_graph_joins_nearest_rows():
 @pytest.mark.parametrize("maintenance", ["removal", "projection"])
 def test_budgets_are_kept(maintenance):
     problem = make_problem(RBF(0.7), "hat", columns=2, labelled_loss=SmoothHinge())
-    solver = BGS(max_iter=20, batch_size=8, labelled_budget=3, unlabelled_budget=0.2, maintenance=maintenance)
+    solver = BGS(max_iter=20, batch_size=8, labeled_budget=3, unlabeled_budget=0.2, maintenance=maintenance)
     for state in solver.run(problem, ENGINE):
         used = state.weights != 0
         assert used[state.at < 6].sum(axis=0).max() <= 3
@@ -79,9 +79,9 @@ def test_projection_changes_the_function_less_than_removal():
         X, y = make_moons(200, noise=0.15, random_state=seed)
         some = np.where(np.arange(200) < 20, y, -1)
         settings = {"C": 10, "gamma": 5.0, "unlabeled_weight": 1.0, "probability": False, "random_state": 0}
-        free = S3VMClassifier(BGS(unlabelled_budget=None, balance=False), **settings).fit(X, some)
+        free = S3VMClassifier(BGS(unlabeled_budget=None, balance=False), **settings).fit(X, some)
         for maintenance, found in changes.items():
-            solver = BGS(unlabelled_budget=40, maintenance=maintenance, balance=False)
+            solver = BGS(unlabeled_budget=40, maintenance=maintenance, balance=False)
             clf = S3VMClassifier(solver, **settings).fit(X, some)
             found.append(np.sqrt(np.mean((clf.decision_function(X) - free.decision_function(X)) ** 2)))
     assert np.mean(changes["projection"]) < np.mean(changes["removal"])
@@ -144,7 +144,7 @@ def test_a_kernel_that_is_not_finite():
         {"batch_size": 0},
         {"exponent": 3.0},
         {"maintenance": "no"},
-        {"unlabelled_budget": 1.5},
+        {"unlabeled_budget": 1.5},
         {"step": "no"},
         {"intercept": False},
     ],

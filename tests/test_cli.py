@@ -581,7 +581,7 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
         ("fit mails.csv -t label --features width,hight", "has no column 'hight' (did you mean 'height'?)"),
         ("fit mails.csv -t width", "text or dates, not numbers, in column 'label'"),
         ("fit mails.csv -t label --kernel foo", "--kernel foo is unknown: give one of rbf"),
-        ("fit mails.csv -t label --solver foo", "--solver foo is unknown: give one of tsg"),
+        ("fit mails.csv -t label --solver foo", "--solver foo is unknown: give one of auto, tsg"),
         ("fit mails.csv -t label --C 0", "--C=0.0 is not valid"),
         ("fit mails.csv -t label --gamma wide", "--gamma='wide' is not valid"),
         ("fit mails.csv -t label --weight -1", "--weight=-1.0 is not valid"),

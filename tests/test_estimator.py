@@ -35,7 +35,7 @@ from s3vm.solvers import supervised
 
 FEW = TSG(max_iter=20, batch_size=32, n_features=32, span="features", max_features=128)
 # Algorithm 1 with an intercept that holds the balance.
-PLAIN = {"intercept": True, "balance": True, "draw_labelled": False, "step": "decaying"}
+PLAIN = {"intercept": True, "balance": True, "draw_labeled": False, "step": "decaying"}
 PLAIN |= {"n_features": 32, "batch_size": 32}
 
 
@@ -203,11 +203,11 @@ def test_a_table_of_arrow_and_nullable_labels(moons):
 def test_history(moons):
     X, _, some = moons
     history = make().fit(X, some).history_
-    losses = {"objective", "labelled_loss", "unlabelled_loss"}
+    losses = {"objective", "labeled_loss", "unlabeled_loss"}
     held_out = {"held_out_error", "held_out_balanced_error", "held_out_average_precision"}
     assert set(history) == {"iteration", "step", "positive_share"} | losses | held_out
     assert all(len(values) == 20 for values in history.values())
-    assert history["unlabelled_loss"][-5:].mean() < history["unlabelled_loss"][:5].mean()
+    assert history["unlabeled_loss"][-5:].mean() < history["unlabeled_loss"][:5].mean()
     np.testing.assert_array_equal(pd.DataFrame(history)["iteration"], np.arange(1, 21))
 
 
@@ -600,7 +600,7 @@ def test_progress(moons, capsys):
     shown = capsys.readouterr().err
     assert "done after 20 iterations" in shown
     assert "objective" in shown
-    assert "labelled loss" in shown
+    assert "labeled loss" in shown
     make().fit(X, some)
     assert capsys.readouterr().err == ""
 
@@ -608,9 +608,9 @@ def test_progress(moons, capsys):
 def test_a_callable_watches(moons, capsys):
     X, _, some = moons
     seen = []
-    clf = make(verbose=lambda done, total, line: seen.append((done, total, line["labelled_loss"]))).fit(X, some)
+    clf = make(verbose=lambda done, total, line: seen.append((done, total, line["labeled_loss"]))).fit(X, some)
     assert [(done, total) for done, total, _ in seen] == [(k, 20) for k in range(1, 21)]
-    np.testing.assert_array_equal([loss for *_, loss in seen], clf.history_["labelled_loss"])
+    np.testing.assert_array_equal([loss for *_, loss in seen], clf.history_["labeled_loss"])
     assert capsys.readouterr().err == ""
 
 

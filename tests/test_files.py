@@ -391,10 +391,9 @@ def test_the_solver_of_a_kept_file():
         }
 
 
-def test_tsg_of_one_class_stays_as_it_is(monkeypatch):
-    monkeypatch.setattr(model_file, "SOLVERS", {"tsg": make_dataclass("TSG", OLD_TSG)})
-    assert model_file._migrate("TSG", OLD_TSG) == ("TSG", OLD_TSG)
+def test_what_is_not_a_tsg_of_0_1_keeps_its_name():
     assert model_file._migrate("RBF", {"gamma": 1.0}) == ("RBF", {"gamma": 1.0})
+    assert model_file._migrate("FRS", {"draw_labelled": True}) == ("FRS", {"draw_labeled": True})
 
 
 @pytest.mark.parametrize("switch", ["anchor", "exact_labelled", "reuse", None])

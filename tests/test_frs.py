@@ -20,7 +20,7 @@ ENGINE = backend("cpu", "float64")
 def test_equals_a_literal_loop(loss, draw):
     problem = make_problem(RBF(0.7), loss)
     T, m, batch = 30, 16, 8
-    settings = {"intercept": False, "balance": False, "ramp": 0.0, "step": Decaying(t0=1), "draw_labelled": draw}
+    settings = {"intercept": False, "balance": False, "ramp": 0.0, "step": Decaying(t0=1), "draw_labeled": draw}
     w = last(FRS(max_iter=T, n_features=m, batch_size=batch, **settings).run(problem, ENGINE)).w[:, 0]
     X, y = rows()
     phi = backend("reference", "float64").features(RBF(0.7), problem.seed, m, 3).features(0, X)

@@ -28,6 +28,7 @@ SMALL = {
     "bgs": {"max_iter": 2, "batch_size": 4, "look_ahead": 2, "n_reference": 8},
     "cccp": {"max_iter": 3},
     "light": {"growth": 10.0},
+    "batch": {"max_iter": 3},
     "newton": {"max_iter": 5, "rounds": 2},
     "incremental": {"block_size": 5},
 }

@@ -291,7 +291,6 @@ def test_a_state_of_another_number_of_columns():
         checkpoints.check(state, problem_for("tsg", columns=2), 20)
 
 
-@pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 def test_a_checkpoint_is_not_a_model(tmp_path):
     path = tmp_path / "c"
     S3VMClassifier(TSG(max_iter=4, n_features=16), random_state=0).fit(X[:200], SOME[:200], checkpoint=path)
@@ -299,6 +298,7 @@ def test_a_checkpoint_is_not_a_model(tmp_path):
         s3vm.load(path)
 
 
+@pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     path = tmp_path / "c"
     S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)

@@ -19,7 +19,7 @@ from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, config
 
 
 @cache
-def literal_coefficients(kernel, loss, n_labelled=6, draw_labelled=True, slope=literal.hinge):
+def literal_coefficients(kernel, loss, n_labelled=6, draw_labeled=True, slope=literal.hinge):
     X, y = rows(n_labelled)
     labelled = [(tuple(x), target) for x, target in zip(X[:n_labelled].tolist(), y.tolist())]
     unlabelled = [tuple(x) for x in X[n_labelled:].tolist()]
@@ -35,7 +35,7 @@ def literal_coefficients(kernel, loss, n_labelled=6, draw_labelled=True, slope=l
         kernel=kernel,
         loss=loss,
         seed=5,
-        draw_labelled=draw_labelled,
+        draw_labeled=draw_labeled,
         slope=slope,
     )
     x = X[-1].tolist()
@@ -60,13 +60,13 @@ def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
     assert model.decision(X[-1:].astype(dtype), engine)[0, 0] == pytest.approx(score, rel=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("draw_labelled", [False, True])
+@pytest.mark.parametrize("draw_labeled", [False, True])
 @pytest.mark.parametrize("n_labelled", [6, BATCH, BATCH + 1, 20])
 @pytest.mark.parametrize("look_ahead", [1, 16])
-def test_equals_the_literal_algorithm_however_labelled_rows_come(n_labelled, look_ahead, draw_labelled):
+def test_equals_the_literal_algorithm_however_labelled_rows_come(n_labelled, look_ahead, draw_labeled):
     """All of them, drawn from those that stay in the pool, or (`look_ahead=1`, many of them) drawn into it."""
-    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled, draw_labelled)
-    solver = replace(PRINTED, look_ahead=look_ahead, draw_labelled=draw_labelled)
+    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled, draw_labeled)
+    solver = replace(PRINTED, look_ahead=look_ahead, draw_labeled=draw_labeled)
     problem = make_problem(RBF(0.7, features="phase"), "hat", n_labelled=n_labelled)
     model = last(solver.run(problem, backend("cpu", "float64"))).model()
     np.testing.assert_allclose(model.coefficients[:, :, 0], expected, rtol=1e-10, atol=1e-13)
@@ -266,7 +266,7 @@ def test_settings_are_checked(wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong", [*WRONG, {"max_iter": "auto"}, {"look_ahead": 0}, {"max_blocks": 0}, {"draw_labelled": None}], ids=str
+    "wrong", [*WRONG, {"max_iter": "auto"}, {"look_ahead": 0}, {"max_blocks": 0}, {"draw_labeled": None}], ids=str
 )
 def test_settings_of_the_printed_algorithm_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -63,7 +63,7 @@ def last(states):
 
 
 # Algorithm 1 with an intercept that holds the balance, and a ramp.
-BALANCED = {"intercept": True, "balance": True, "ramp": 0.5, "draw_labelled": False, "step": "decaying"}
+BALANCED = {"intercept": True, "balance": True, "ramp": 0.5, "draw_labeled": False, "step": "decaying"}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
 SMALL_BGS = {"max_iter": 10, "batch_size": BATCH, "look_ahead": 2}
 # A run that starts from the supervised SVM has support vectors right at the hinge's kink.
@@ -81,14 +81,14 @@ VARIANTS = {
     "frs": (SMALL_TSG, ANY),
     "frs, free intercept": (SMALL_TSG | {"balance": False, "ramp": 0.0}, ANY),
     "frs, as printed": (
-        SMALL_TSG | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labelled": True, "step": Constant()},
+        SMALL_TSG | {"intercept": False, "balance": False, "ramp": 0.0, "draw_labeled": True, "step": Constant()},
         ANY,
     ),
     "bgs": (SMALL_BGS, GRAPH),
-    "bgs, budgets": (SMALL_BGS | {"labelled_budget": 4, "unlabelled_budget": 10}, GRAPH),
-    "bgs, removal": (SMALL_BGS | {"unlabelled_budget": 0.3, "maintenance": "removal", "exponent": 2.0}, GRAPH),
+    "bgs, budgets": (SMALL_BGS | {"labeled_budget": 4, "unlabeled_budget": 10}, GRAPH),
+    "bgs, removal": (SMALL_BGS | {"unlabeled_budget": 0.3, "maintenance": "removal", "exponent": 2.0}, GRAPH),
     "bgs, plain": (
-        SMALL_BGS | {"anchor": False, "implicit": False, "balance": False, "draw_labelled": True, "step": "theorem"},
+        SMALL_BGS | {"anchor": False, "implicit": False, "balance": False, "draw_labeled": True, "step": "theorem"},
         (("hinge", ("hat",)), *GRAPH),
     ),
     "cccp": ({"tol": 1e-6}, CONVEX_BUT_FOR_THE_TIP),  # or two roundings may differ by as much as it allows
@@ -98,6 +98,8 @@ VARIANTS = {
     "newton, prior": ({"balance": "prior", "rounds": 4, "growth": 3.0}, SMOOTH),
     "newton, landmarks": ({"n_landmarks": 20}, SMOOTH),
     "newton, conjugate gradients": ({"max_factor": 10}, SMOOTH),
+    "batch": ({"max_iter": 30}, SMOOTH),
+    "batch, few landmarks": ({"max_iter": 30, "n_landmarks": 20, "max_rows": 25}, SMOOTH),
     "light": ({"first": 1e-2}, (("hinge", ("hat",)),)),
     "incremental": ({"block_size": 7}, CONVEX_BUT_FOR_THE_TIP),
     "incremental, path alone": ({"block_size": 7, "restart": np.inf, "balance": "prior"}, CONVEX_BUT_FOR_THE_TIP),

@@ -16,7 +16,7 @@ def brier_losses(codes: Array, scores: Array) -> Array:
     The scores are divided by their mean size, so that only their shape counts; for two classes this is
     ``p = 1 / (1 + exp(-2 f / mean|f|))``.
     """
-    n_classes = int(codes.max()) + 1
+    n_classes = max(2, scores.shape[1])
     margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
     sharpness = (1 + np.log(max(n_classes - 1, 1)) / 2) / max(float(np.abs(margins).mean()), 1e-12)
     odds = np.exp(sharpness * (margins - margins.max(axis=1, keepdims=True)))

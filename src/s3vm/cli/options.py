@@ -177,7 +177,7 @@ class Settings:
         from s3vm.kernels import KERNELS
         from s3vm.solvers import SOLVERS
 
-        for option, name, known in (("--solver", self.solver, SOLVERS), ("--kernel", self.kernel, KERNELS)):
+        for option, name, known in (("--solver", self.solver, ("auto", *SOLVERS)), ("--kernel", self.kernel, KERNELS)):
             if name not in known:
                 raise ValueError(f"{option} {name} is unknown: give one of {', '.join(known)}")
         if self.C is not None:

@@ -52,10 +52,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    solver : "tsg", "frs", "bgs", "cccp", "light", "newton", "incremental" or a configured solver, default "tsg"
-        For example ``TSG(max_iter=256, n_features=512)``. Those after ``"bgs"`` are classical algorithms for up to
-        some thousands of rows; ``"incremental"`` has `partial_fit` and `forget`. For dask collections, ``"tsg"`` is
-        ``TSG(batch_size=4096)``, so that workers have enough to do between two messages.
+    solver : "tsg", "auto", a name in `s3vm.solvers.SOLVERS` or a configured solver, default "tsg"
+        For example ``TSG(max_iter=256, n_features=512)``. ``"auto"`` averages the candidates of gaps and neighbors that
+        labelled rows held out confirm. ``"incremental"`` has `partial_fit` and `forget`. For dask collections,
+        ``"tsg"`` is ``TSG(batch_size=4096)``, so that workers have enough to do between two messages.
     kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
         A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, has its own width.
     gamma : float, "scale" or "median", default "scale"
@@ -68,6 +68,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         unlabelled rows. ``"auto"`` compares 0 with 0.3 and 1 (and 0.1 with few labels), and takes one of these only if
         it lowers the Brier score of labelled rows held out of training; `safety_` says which, and why. ``"paper"`` is
         the paper's ``n_l / n_u``, which vanishes as the number of unlabelled rows grows.
+    neighbor_weight : float >= 0 or "auto", default "auto"
+        The cost of differences between neighboring rows, relative to that of all labelled rows, for solvers ``"batch"``
+        and ``"auto"``; the latter chooses it by default. It is 0 for all others.
+    n_neighbors : int, default 10
     loss : "auto", "exp", "hat", "squared_hat", "ramp" or a configured loss, default "auto"
         The loss u of an unlabelled row. ``"auto"`` is the solver's own, ``"exp"`` for TSG.
     labeled_loss : "auto", "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "auto"
@@ -81,8 +85,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     unlabeled : label or None, default -1
         The mark of an unlabelled row in `y`; None if missing values (None, NaN) mark them.
     probability : bool, default True
-        Whether `predict_proba` is wanted. It is calibrated on folds of the labelled rows, which are trained alongside
-        the model in the same run.
+        Whether `predict_proba` is wanted. It is calibrated on folds of the labelled rows, trained in the same run.
     warm_start : bool, default False
         Whether another call of `fit` continues where the last one stopped.
     backend : "auto", "cpu", "gpu" or "reference", default "auto"
@@ -91,21 +94,17 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
         Memory for random frequencies or kernel values that are kept during `fit`; others are recomputed when needed.
-        It changes the speed, and results in the last digits only. ``"auto"`` is 256 MiB, or half of what is free on a
-        GPU.
+        It changes results in the last digits only. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     n_jobs : int or None, default None
-        Number of threads; -1 is all cores. The result does not depend on it. For dask collections, threads of a
-        worker; None is all of them.
+        Threads, of a worker for dask collections (None: all); -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
     verbose : int or callable, default 0
-        Above 0: a progress bar. A callable is called after every iteration with the number of iterations done, their
-        maximum, and the line of `history_` as a dict.
+        Above 0: a progress bar. A callable is given the iterations done, their maximum, and the line of `history_`.
     max_seconds : float or None, default None
         When to stop training, with a warning, and keep the model so far.
     early_stopping : "reference", "held_out" or None, default None
-        When to stop training before the last iteration, once the unlabelled rows have their full weight:
-        ``"reference"`` when hardly any row of a sample of unlabelled rows still changes its class, ``"held_out"``
-        when the Brier score of labelled rows held out no longer falls.
+        When to stop before the last iteration, once the unlabelled rows have their full weight: ``"reference"`` when
+        hardly any of a sample of them still changes its class, ``"held_out"`` when the Brier score no longer falls.
 
     Attributes
     ----------
@@ -157,6 +156,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         gamma: Gamma = "scale",
         C: float = 10.0,
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
+        neighbor_weight: float | Literal["auto"] = "auto",
+        n_neighbors: int = 10,
         loss: str | UnlabelledLoss = "auto",
         labeled_loss: str | LabelledLoss = "auto",
         class_prior: Any = None,
@@ -178,6 +179,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.gamma = gamma
         self.C = C
         self.unlabeled_weight = unlabeled_weight
+        self.neighbor_weight = neighbor_weight
+        self.n_neighbors = n_neighbors
         self.loss = loss
         self.labeled_loss = labeled_loss
         self.class_prior = class_prior

@@ -6,19 +6,27 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
+from s3vm.estimators.auto import learn_from_candidates
 from s3vm.estimators.choice import Choice, calibrate, choose_model
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Plan, Tuning, make_plan
 from s3vm.estimators.preparation import PreparedRows, TrainingRows, prepare, resolve_kernel
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.settings import fixed_settings, seed_of
-from s3vm.solvers import Solver, State, solver
+from s3vm.solvers import Solver, State, is_auto, solver
 from s3vm.sources import Source
 from s3vm.training import checkpoints
 from s3vm.training.history import join_histories, thin_history
 from s3vm.training.loop import StoppingRules, train
 
-_NAMED_IN_CHECKPOINTS = ("unlabeled_weight", "class_prior", "class_weight", "probability")
+_NAMED_IN_CHECKPOINTS = (
+    "unlabeled_weight",
+    "neighbor_weight",
+    "n_neighbors",
+    "class_prior",
+    "class_weight",
+    "probability",
+)
 
 
 class Learned(NamedTuple):
@@ -27,7 +35,7 @@ class Learned(NamedTuple):
     data: PreparedRows
     plan: Plan
     solver: Solver
-    state: State
+    state: State | None  # None where candidates of several runs were averaged
     history: dict[str, Array]
     choice: Choice
 
@@ -60,6 +68,9 @@ def learn(
     if data.arrivals is not None:
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
+    if is_auto(estimator.solver) and data.source is not None and estimator.unlabeled_weight != 0:
+        plan, history, choice = learn_from_candidates(estimator, data, tuning, seed, backend, rules)
+        return Learned(data, plan, chosen, None, history, choice)
     plan = make_plan(estimator, chosen, data, tuning, seed, n_folds, backend)
     chosen, start = continued(chosen, plan.problem, backend, previous, data.arrivals)
     named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
@@ -102,7 +113,7 @@ def attributes(
     values = {
         "classes_": data.classes,
         "history_": history,
-        "n_iter_": learned.state.iteration,
+        "n_iter_": learned.state.iteration if learned.state is not None else int(history["iteration"][-1]),
         "C_": plan.tuning.C,
         "kernel_": choice.model.kernel,
         "safety_": choice.safety,
@@ -121,7 +132,7 @@ def attributes(
 def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:
     data, plan, keeps_all = learned.data, learned.plan, learned.solver.keeps_all_rows
     arrivals = data.arrivals
-    if arrivals is None and not estimator.warm_start and not keeps_all:
+    if learned.state is None or (arrivals is None and not estimator.warm_start and not keeps_all):
         return None
     if arrivals is not None:
         arrivals.release()  # the newest rows have been learnt from

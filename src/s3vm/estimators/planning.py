@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from s3vm._utils.typing import Array
+from s3vm._utils.arrays import host, stack
+from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
@@ -13,10 +14,13 @@ from s3vm.estimators.safety import FEW_LABELS
 from s3vm.estimators.settings import losses_of
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
+from s3vm.problem.graph import NeighborGraph
 from s3vm.solvers import Solver
 from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
+
+GRAPH_ROWS = 10_000  # unlabelled rows that neighbors are looked for among
 
 
 class Tuning(NamedTuple):
@@ -77,11 +81,20 @@ def make_plan(
         seed=seed,
         n_models=n_outputs,
     )
+    if settings.neighbor_weight not in ("auto", 0) and data.source is not None:
+        graph = neighbor_graph(settings, data, host(data.source.sample(seed, GRAPH_ROWS)), backend)
+        graph_cost = np.tile(settings.neighbor_weight * costs.sum(axis=0), len(weights))
+        problem = replace(problem, graph=graph, graph_cost=graph_cost)
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
     if chooses_weight:
         check_memory(solver, problem, backend)  # before the first large matrix is made
         problem = replace(problem, supervised=supervised_start(problem))
     return Plan(problem, weights, held_out, tuning, chooses_weight)
+
+
+def neighbor_graph(settings: Any, data: PreparedRows, sample: Rows, backend: Backend) -> NeighborGraph:
+    """The graph of the labelled rows and a sample of unlabelled ones."""
+    return NeighborGraph.of(stack([data.X, sample]), settings.n_neighbors, backend.n_threads)
 
 
 def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_come: bool) -> list[float]:

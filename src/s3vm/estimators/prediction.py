@@ -59,7 +59,7 @@ def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature
     the highest score. Each row also counts a little for the other classes, in total as much as one row (Platt's
     smoothing), so that scores which happen to separate the classes do not give probabilities of 0 and 1.
     """
-    n_classes = int(codes.max()) + 1
+    n_classes = max(2, scores.shape[1])
     doubt = 1.0 / (sample_weight.sum() + 2.0)
     labels = np.tile(np.arange(n_classes), len(codes))
     truth = np.where(labels == np.repeat(codes, n_classes), 1.0 - doubt, doubt / (n_classes - 1))

@@ -1,6 +1,7 @@
 """Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import average_precision_score, balanced_accuracy_score
@@ -10,6 +11,7 @@ from s3vm._utils.settings import number
 from s3vm._utils.typing import Array
 
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
+FEWEST_TO_CHOOSE = 4
 _UNCERTAIN = 30  # labelled rows below which the choice is unreliable
 # By how many standard errors the loss must fall: the fewer the rows, the less reliable a standard error.
 _REQUIRED_Z = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
@@ -27,7 +29,7 @@ class Safety:
         For weight 0 and each weight tried, over held-out labelled rows: ``"error"``, ``"balanced_error"``,
         ``"average_precision"`` (two classes), ``"brier"``, and ``"z"``, by how many standard errors the Brier score
         differs from the supervised one.
-    n_labelled : int
+    n_labeled : int
         Labelled rows that could be held out.
     uncertain : bool
         Whether they are too few for the choice to be trusted.
@@ -36,17 +38,17 @@ class Safety:
 
     weight: float
     scores: dict[float, dict[str, float]] = field(repr=False)
-    n_labelled: int
+    n_labeled: int
     uncertain: bool
     sentence: str
 
     def __post_init__(self) -> None:
         """Checks what may come from an untrusted file."""
-        kinds = (isinstance(self.scores, dict), type(self.n_labelled) is int, isinstance(self.sentence, str))
+        kinds = (isinstance(self.scores, dict), type(self.n_labeled) is int, isinstance(self.sentence, str))
         if not all(kinds) or not np.isfinite(number(self.weight)):
             raise ValueError("a Safety needs a weight, scores, a number of rows and a sentence")
         errors = [number(scores.get(name)) for scores in self.scores.values() for name in ("error", "balanced_error")]
-        if self.scores and (self.n_labelled < 1 or self.weight not in self.scores or 0 not in self.scores):
+        if self.scores and (self.n_labeled < 1 or self.weight not in self.scores or 0 not in self.scores):
             raise ValueError("a Safety needs the scores of weight 0 and of the weight that was chosen")
         if not all(0 <= error <= 1 for error in errors):
             raise ValueError("the error rates of a Safety must lie in [0, 1]")
@@ -89,6 +91,40 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     if uncertain:
         sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
     return Safety(chosen, scores, n_labelled, uncertain, sentence)
+
+
+def undecided(n_labelled: int) -> Safety:
+    """The supervised solution, since there are too few labelled rows to choose by."""
+    sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
+    return Safety(0.0, {}, n_labelled, True, sentence)
+
+
+def safety_of(codes: Array, supervised: Array, averaged: Array | None, accepted: "list[Any]") -> Safety:
+    """The reasons of a choice among candidates: scores of labelled rows held out, before and after."""
+    n_labelled = len(codes)
+    losses = brier_losses(codes, supervised)
+    scores = {0.0: _measures(codes, supervised, losses) | {"z": 0.0}}
+    uncertain = n_labelled < _UNCERTAIN
+    weight, sentence = (
+        0.0,
+        "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution",
+    )
+    if averaged is not None:
+        after = brier_losses(codes, averaged)
+        weight = max(max(candidate) for candidate in accepted)
+        scores[weight] = _measures(codes, averaged, after) | {"z": standard_errors(after - losses)}
+        kinds = [
+            *["gaps"] * any(candidate.unlabeled_weight > 0 for candidate in accepted),
+            *["neighbors"] * any(candidate.neighbor_weight > 0 for candidate in accepted),
+        ]
+        sentence = (
+            f"{' and '.join(kinds)} of the unlabelled rows lowered the cross-validated Brier score from "
+            f"{losses.mean():.4f} to {after.mean():.4f} and changed the error from {scores[0.0]['error']:.1%} to "
+            f"{scores[weight]['error']:.1%}; using the average of {len(accepted)} candidate{'s' * (len(accepted) > 1)}"
+        )
+    if uncertain:
+        sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
+    return Safety(weight, scores, n_labelled, uncertain, sentence)
 
 
 def required_z(n_labelled: int) -> float:

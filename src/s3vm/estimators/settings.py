@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from s3vm import backends
-from s3vm._utils.settings import Setting, above, at_least, check, number, switch
+from s3vm._utils.settings import Setting, above, at_least, check, integer, number, switch
 from s3vm.backends import Backend
 from s3vm.kernels import kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
-from s3vm.solvers import Solver, solver
+from s3vm.solvers import Solver, is_auto, solver
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
@@ -69,18 +69,39 @@ def check_estimator(estimator: Any) -> None:
             raise ValueError(f"{name}={value!r} is not valid: give one value, not an array")
     check("C", estimator.C, above(0))
     check("unlabeled_weight", estimator.unlabeled_weight, at_least(0), "auto", "paper")
+    check("neighbor_weight", estimator.neighbor_weight, at_least(0), "auto")
+    check("n_neighbors", estimator.n_neighbors, integer())
     check("unlabeled", estimator.unlabeled, _mark)
     check("probability", estimator.probability, switch)
     check("warm_start", estimator.warm_start, switch)
     check("verbose", estimator.verbose, _verbosity)
     kernel(estimator.kernel, estimator.gamma)
     losses_of(estimator, solver(estimator.solver))
+    if is_auto(estimator.solver):
+        _check_auto(estimator)
+    elif number(estimator.neighbor_weight) > 0 and not solver(estimator.solver).takes_graph:
+        raise ValueError(
+            f'neighbor_weight={estimator.neighbor_weight!r} needs a solver that takes a graph: give solver="auto" or '
+            '"batch", or leave neighbor_weight="auto", which is 0 for the others'
+        )
+
+
+def _check_auto(estimator: Any) -> None:
+    """Raises a ValueError for what the candidates of ``solver="auto"`` cannot do."""
+    if estimator.unlabeled_weight == "paper":
+        raise ValueError('unlabeled_weight="paper" is for one solver: give solver="auto" a number or "auto"')
+    if estimator.warm_start:
+        raise ValueError('solver="auto" averages several runs, which cannot be continued: set warm_start=False')
+    for name in ("loss", "labeled_loss"):
+        check(name, getattr(estimator, name), "auto")
 
 
 def check_checkpointing(estimator: Any) -> None:
     """Raises a ValueError unless a run with these settings can write checkpoints."""
     if solver(estimator.solver).keeps_all_rows:
         raise ValueError("this solver keeps all rows and their kernel matrix, too much for a checkpoint")
+    if is_auto(estimator.solver):
+        raise ValueError('solver="auto" averages several short runs: give checkpoint to a single solver, such as "tsg"')
     if estimator.warm_start:
         raise ValueError("warm_start=True continues from the model in memory: leave checkpoint=None")
 

@@ -206,7 +206,7 @@ def held_out_error(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] |
     """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
     safety, history = getattr(clf, "safety_", None), getattr(clf, "history_", {})
     if safety is not None:
-        scores, n_rows = safety.scores, safety.n_labelled
+        scores, n_rows = safety.scores, safety.n_labeled
         if not scores:
             return None
         chosen = scores[safety.weight]

@@ -113,7 +113,7 @@ class _Fit:
         if self.safety is not None and self.safety.scores:
             sentence = self.safety.sentence[:1].upper() + self.safety.sentence[1:]
             text = (
-                f"{sentence}.\n\nMeasured on {self.safety.n_labelled:,} labelled rows, each scored by a model trained "
+                f"{sentence}.\n\nMeasured on {self.safety.n_labeled:,} labelled rows, each scored by a model trained "
                 "without it. Weight 0 is the supervised SVM."
             )
             yield Section("Did unlabelled rows help?", text, table=_weights(self.safety))

@@ -34,7 +34,7 @@ _MAX_LENGTH = 24  # of a class name
 # The panels of the learning curve: names in the history, and their labels.
 _PANELS = {
     "objective": {"objective": "R(f)"},
-    "mean loss": {"labelled_loss": "labelled rows", "unlabelled_loss": "unlabelled rows"},
+    "mean loss": {"labeled_loss": "labelled rows", "unlabeled_loss": "unlabelled rows"},
     "held-out rows": {
         "held_out_error": "error",
         "held_out_balanced_error": "balanced error",

@@ -89,14 +89,20 @@ def load(path: Any) -> Any:
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the settings that a part of an older version has in this one.
 
-    The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped.
+    The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped. Names
+    had two l's.
     """
+    settings = {_american(setting): value for setting, value in settings.items()}
     known: dict[str, Any] = {kind.__name__: {field.name for field in fields(kind)} for kind in SOLVERS.values()}
-    switches = {"anchor", "exact_labelled", "reuse"}
-    if name != "TSG" or not switches <= settings.keys() or switches <= known["TSG"]:
+    switches = {"anchor", "exact_labeled", "reuse"}
+    if name != "TSG" or not switches <= settings.keys():
         return name, settings
     name = "TSG" if any(settings[switch] is True for switch in switches) else "PrintedTSG"
     return name, {setting: value for setting, value in settings.items() if setting in known[name]}
+
+
+def _american(name: str) -> str:
+    return name.replace("labelled", "labeled")
 
 
 _encode = partial(codec.encode, parts=_PARTS)
@@ -179,7 +185,7 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     vars(clf).update(_feature_names(contents, "feature_names", clf.n_features_in_))
     clf.C_, clf.n_iter_ = contents.entry("C", float, int), contents.entry("n_iter", int)
     clf.safety_ = None if header["safety"] is None else _decode_as(Safety, header["safety"])
-    names = contents.entry("history", list)
+    names = [_american(name) for name in map(str, contents.entry("history", list))]
     clf.history_ = dict(zip(names, contents.tensor("history", len(names), None, finite=False), strict=True))
     beta = contents.entry("temperature", float, type(None))
     if beta is not None:

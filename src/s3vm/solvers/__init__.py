@@ -5,6 +5,7 @@ To add one, write its file and add a line to `SOLVERS`.
 
 from s3vm._utils.registry import lookup
 from s3vm.solvers.base import Solver, State
+from s3vm.solvers.batch import Batch
 from s3vm.solvers.bgs.bgs import BGS
 from s3vm.solvers.cccp import CCCP
 from s3vm.solvers.frs import FRS
@@ -21,6 +22,7 @@ __all__ = [
     "FRS",
     "SOLVERS",
     "TSG",
+    "Batch",
     "Constant",
     "Decaying",
     "Incremental",
@@ -38,6 +40,7 @@ SOLVERS: dict[str, type] = {
     "printed_tsg": PrintedTSG,
     "frs": FRS,
     "bgs": BGS,
+    "batch": Batch,
     "cccp": CCCP,
     "light": Light,
     "newton": Newton,
@@ -45,6 +48,13 @@ SOLVERS: dict[str, type] = {
 }
 
 
+def is_auto(spec: object) -> bool:
+    """Whether the candidates of `s3vm.estimators.auto` are asked for, which are solved by `Batch`."""
+    return isinstance(spec, str) and spec == "auto"
+
+
 def solver(spec: str | Solver) -> Solver:
     """The solver of that name with its defaults, or the configured one that was given."""
+    if is_auto(spec):
+        return Batch()
     return lookup("solver", spec, SOLVERS, Solver)

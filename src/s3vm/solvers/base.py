@@ -66,6 +66,7 @@ class Solver(Protocol):
     keeps_all_rows : whether it keeps all rows and can resume after rows or columns have been added or removed
     follows_stream : whether it can resume with new rows that it will not keep
     takes_remote_rows : whether it can train on a `RemoteSource`, whose rows stay where they are
+    takes_graph : whether it can minimise over the problem's graph of neighbors
     takes_tensors : whether it can train on rows that stay on the device of its backend
     """
 
@@ -73,6 +74,7 @@ class Solver(Protocol):
     keeps_all_rows: ClassVar[bool] = False
     follows_stream: ClassVar[bool] = False
     takes_remote_rows: ClassVar[bool] = False
+    takes_graph: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
 
     def iterations(self, problem: Problem) -> int:
@@ -127,14 +129,14 @@ def record(
     main = slice(0, problem.n_models)
     costs = costs[:, main]
     loss = (costs * problem.labelled_loss.value(r_l[:, main], y[:, main])).sum()
-    line = {"objective": norm[main].sum() / 2 + loss, "labelled_loss": loss / costs.sum()}
+    line = {"objective": norm[main].sum() / 2 + loss, "labeled_loss": loss / costs.sum()}
     if r_u is not None:
         r_u = r_u[:, main]
         means = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u), (r_u > 0).sum(axis=0) / len(r_u)
     if means is not None:
         loss = means[0][main]
         objective = line["objective"] + (problem.unlabelled_cost[main] * loss).sum()
-        line |= {"objective": objective, "unlabelled_loss": loss.sum() / problem.n_models}
+        line |= {"objective": objective, "unlabeled_loss": loss.sum() / problem.n_models}
         if problem.n_models == 1:
             line["positive_share"] = means[1][0]
     return {name: value if is_tensor(value) else float(value) for name, value in line.items()}

@@ -53,7 +53,7 @@ class FRS(StochasticSolver):
         The fraction of the iterations over which the unlabelled cost grows from 0 to ``C*``.
     n_reference : int, default 500
         The size of the sample over which the mean is held.
-    draw_labelled : bool, default False
+    draw_labeled : bool, default False
         Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`;
         otherwise all of them are used in that case.
     """
@@ -67,11 +67,11 @@ class FRS(StochasticSolver):
     balance: bool = True
     ramp: float = 0.5
     n_reference: int = 500
-    draw_labelled: bool = False
+    draw_labeled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_settings(self, max_iter=(integer(), "auto"), intercept=switch, draw_labelled=switch)
+        check_settings(self, max_iter=(integer(), "auto"), intercept=switch, draw_labeled=switch)
         if self.balance and not self.intercept:
             raise ValueError("FRS: the intercept holds the balance: intercept=False needs balance=False")
 
@@ -81,7 +81,7 @@ class FRS(StochasticSolver):
 
         The paper's features are those of ``RBF(features="phase")``, its weight is ``unlabeled_weight="paper"``.
         """
-        paper = {"passes": 10.0, "n_features": "sqrt", "step": "constant", "draw_labelled": True}
+        paper = {"passes": 10.0, "n_features": "sqrt", "step": "constant", "draw_labeled": True}
         return cls(**{"intercept": False, "balance": False, "ramp": 0.0, **paper, **settings})
 
     def iterations(self, problem: Problem) -> int:
@@ -108,7 +108,7 @@ class FRS(StochasticSolver):
         if unlabelled is not None:
             sample = unlabelled.sample(problem.seed, self.n_reference)
             mean = features.features(0, sample).mean(axis=0, dtype=np.float64)
-        draw = self.draw_labelled or problem.n_labelled > self.batch_size
+        draw = self.draw_labeled or problem.n_labelled > self.batch_size
         phi_of_all = None if draw else features.features(0, problem.labelled)
         for t in range(now.iteration, n_iterations):
             gamma, w = steps.sizes(t, n_iterations, stiff), now.w.astype(backend.dtype)

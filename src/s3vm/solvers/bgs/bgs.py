@@ -60,9 +60,9 @@ class BGS(Solver):
         The number of nearest neighbours, in Euclidean distance, that each row is joined to.
     exponent : float in [1, 2], default 1.0
         The p of the graph term. At 1 the output may jump between clusters; 2 is that of the Laplacian SVM.
-    labelled_budget : int or None, default None
+    labeled_budget : int or None, default None
         The maximum number of labelled rows in the expansion of a column; None keeps all.
-    unlabelled_budget : int, float below 1 or None, default 2000
+    unlabeled_budget : int, float below 1 or None, default 2000
         The same for unlabelled rows, as a number or as a fraction of them.
     maintenance : "projection" or "removal", default "projection"
         What happens to rows beyond the budget: they are projected onto the nearest rows that stay, or removed, which
@@ -82,7 +82,7 @@ class BGS(Solver):
         is, and the less its sign means.
     n_reference : int, default 5000
         The size of that sample.
-    draw_labelled : bool, default False
+    draw_labeled : bool, default False
         Whether a step draws `batch_size` labelled rows, with replacement, instead of taking all.
     """
 
@@ -94,8 +94,8 @@ class BGS(Solver):
     look_ahead: int = 4
     n_neighbors: int = 10
     exponent: float = 1.0
-    labelled_budget: int | None = None
-    unlabelled_budget: int | float | None = 2000
+    labeled_budget: int | None = None
+    unlabeled_budget: int | float | None = 2000
     maintenance: Literal["projection", "removal"] = "projection"
     step: str | Step = "decaying"
     anchor: bool = True
@@ -103,14 +103,14 @@ class BGS(Solver):
     intercept: bool = True
     balance: bool = True
     n_reference: int = 5000
-    draw_labelled: bool = False
+    draw_labeled: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self, max_iter=(integer(), "auto"), passes=(above(0), None), batch_size=integer())
         check_settings(self, look_ahead=integer(), n_neighbors=integer(), exponent=real(1, 2), n_reference=integer())
-        check_settings(self, labelled_budget=(integer(), None), unlabelled_budget=(integer(), between(0, 1), None))
+        check_settings(self, labeled_budget=(integer(), None), unlabeled_budget=(integer(), between(0, 1), None))
         check_settings(self, maintenance=("projection", "removal"), anchor=switch, implicit=switch, intercept=switch)
-        check_settings(self, balance=switch, draw_labelled=switch)
+        check_settings(self, balance=switch, draw_labeled=switch)
         for name in ("balance", "anchor"):
             if getattr(self, name) and not self.intercept:
                 raise ValueError(f"BGS: {name}=True needs an intercept: intercept=False needs {name}=False")
@@ -122,9 +122,9 @@ class BGS(Solver):
 
         Its weight is ``unlabeled_weight="paper"``. Budgets are enforced every 256 steps.
         """
-        off = {"anchor": False, "implicit": False, "intercept": False, "balance": False, "draw_labelled": True}
+        off = {"anchor": False, "implicit": False, "intercept": False, "balance": False, "draw_labeled": True}
         paper = {"passes": 1.0, "batch_size": 1, "look_ahead": 256, "step": Decaying(t0=0)}
-        budgets = {"labelled_budget": 100, "unlabelled_budget": 0.2, "maintenance": "removal"}
+        budgets = {"labeled_budget": 100, "unlabeled_budget": 0.2, "maintenance": "removal"}
         return cls(**{**off, **paper, **budgets, **settings})
 
     def iterations(self, problem: Problem) -> int:
@@ -181,8 +181,8 @@ class BGS(Solver):
     def budgets(self, problem: Problem) -> tuple[int, int]:
         """The budgets of labelled and unlabelled rows as numbers."""
         n_u = problem.unlabelled.n_rows if problem.unlabelled is not None else 0
-        budget = n_u if self.unlabelled_budget is None else self.unlabelled_budget
-        return self.labelled_budget or problem.n_labelled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)
+        budget = n_u if self.unlabeled_budget is None else self.unlabeled_budget
+        return self.labeled_budget or problem.n_labelled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)
 
 
 class NeighbourGraph:
@@ -235,7 +235,7 @@ def _draw_batch(
 ) -> _Batch:
     """The batch of the steps `ahead`: draws do not depend on the model, so all rows are evaluated at once."""
     n_l, size = problem.n_labelled, solver.batch_size
-    labelled = labelled_batches(problem, ahead, size, solver.draw_labelled)
+    labelled = labelled_batches(problem, ahead, size, solver.draw_labeled)
     drawn = np.empty((len(ahead), 0, 2), dtype=np.intp) if graph is None else graph.draw(problem.seed, ahead, size)
     ends = np.unique(drawn[drawn >= n_l])
     edges = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))

@@ -71,7 +71,7 @@ class PrintedTSG(StochasticSolver):
     max_blocks : int or None, default None
         The maximum number of blocks of features. Further iterations visit these blocks in turn, as doubly stochastic
         gradients may, and memory stops growing. None adds a block per iteration.
-    draw_labelled : bool, default True
+    draw_labeled : bool, default True
         Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`;
         otherwise all of them are used in that case.
     look_ahead : int, default 16
@@ -91,13 +91,13 @@ class PrintedTSG(StochasticSolver):
     ramp: float = 0.0
     n_reference: int = 2000
     max_blocks: int | None = None
-    draw_labelled: bool = True
+    draw_labeled: bool = True
     look_ahead: int = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_settings(self, max_iter=integer(), intercept=switch, max_blocks=(integer(), None))
-        check_settings(self, draw_labelled=switch, look_ahead=integer())
+        check_settings(self, draw_labeled=switch, look_ahead=integer())
         if self.balance and not self.intercept:
             raise ValueError("PrintedTSG: the intercept holds the balance: balance=True needs intercept=True")
 
@@ -280,7 +280,7 @@ class _Layout:
 
     def __init__(self, solver: PrintedTSG, problem: Problem, backend: Backend, balanced: Array) -> None:
         self.batch_size, self._n_labelled = solver.batch_size, problem.n_labelled
-        self.draws_labelled = solver.draw_labelled or self._n_labelled > self.batch_size
+        self.draws_labelled = solver.draw_labeled or self._n_labelled > self.batch_size
         self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
         self.draws_unlabelled = problem.uses_unlabelled
         self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size

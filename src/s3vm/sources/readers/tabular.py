@@ -63,8 +63,8 @@ class TabularFile(ABC):
         if wrong:
             examples = [f"{name!r} ({self.example(name)})" for name in wrong]
             raise TableError(
-                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode= them, or "
-                f"drop= {shortened(','.join(wrong))} (on the command line, --encode and --drop)"
+                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers "
+                f"(encode=, --encode), or drop {shortened(','.join(wrong))}"
             )
 
     def check_labels(self, names: Sequence[str]) -> None:

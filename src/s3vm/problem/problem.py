@@ -9,6 +9,7 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.problem.graph import NeighborGraph
 from s3vm.sources import ArraySource, Source
 
 
@@ -49,6 +50,8 @@ class Problem:
     seed: int
     n_models: int  # the columns that are the model; they come first, and the history describes them
     supervised: SupervisedSolution | None = None  # if it is already known; see `s3vm.solvers.supervised`
+    graph: NeighborGraph | None = None  # of the labelled rows and of unlabelled ones
+    graph_cost: Array | None = None  # (K,): column k costs ``graph_cost[k] / 2 (1/n) f'Lf`` more
 
     @property
     def n_labelled(self) -> int:

@@ -1,0 +1,217 @@
+"""Batch: the objective over a sample of rows, minimised on landmarks for all columns at once."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from s3vm import philox
+from s3vm._utils.arrays import host, stack
+from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.registry import state_part
+from s3vm._utils.settings import check_settings, integer, real
+from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
+from s3vm.kernels import Kernel
+from s3vm.losses import Exponential, SquaredHinge
+from s3vm.model import Model
+from s3vm.philox import Purpose
+from s3vm.problem import Problem
+from s3vm.solvers.balance import means_to_hold
+from s3vm.solvers.base import Losses, Solver, State, needs, record
+from s3vm.solvers.batch.convex import convex_solution
+from s3vm.solvers.batch.descent import Descent, Point
+from s3vm.solvers.batch.space import LandmarkSpace, RowMap, row_map
+
+
+@dataclass(frozen=True)
+class Batch(Solver):
+    """The optimum on landmarks, for the squared hinge and ``exp(-s f^2)``.
+
+    Each column minimises
+
+        ``R(f) = ||f||^2 / 2 + sum_i C_i max(0, 1 - y_i f(x_i))^2 / 2 + C* mean_u exp(-s f(x)^2) + c/2 (1/n) f'Lf``
+
+    over the functions on the labelled rows and some unlabelled ones, the landmarks; L is the Laplacian of the
+    problem's graph. Without gaps (``C* = 0``) this is convex and solved by Newton's method on the labelled rows. With
+    gaps, the run starts there, holds the mean output over the unlabelled rows, raises ``C*`` over the first half of the
+    steps, and goes down in the metric of a quadratic above the objective.
+
+    Parameters
+    ----------
+    max_iter : int, default 200
+        Steps with gaps.
+    n_landmarks : int, default 1000
+        Rows that f is an expansion on: labelled ones first, then unlabelled ones drawn at random.
+    max_rows : int, default 10_000
+        Unlabelled rows that are looked at: all if there are no more, else a sample.
+    ramp : float in [0, 1], default 0.5
+        Fraction of the steps over which the unlabelled cost grows from 0 to ``C*``.
+    """
+
+    losses: ClassVar[Losses] = (SquaredHinge, Exponential)
+    takes_graph: ClassVar[bool] = True
+
+    max_iter: int = 200
+    n_landmarks: int = 1000
+    max_rows: int = 10_000
+    ramp: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_settings(self, max_iter=integer(), n_landmarks=integer(2), max_rows=integer(2), ramp=real(0, 1))
+
+    def iterations(self, problem: Problem) -> int:
+        return 1 + self.max_iter if problem.uses_unlabelled else 1
+
+    def memory(self, problem: Problem, backend: Backend) -> int:
+        n = problem.n_labelled + min(self.max_rows, problem.unlabelled.n_rows if problem.unlabelled is not None else 0)
+        m = min(n, self.n_landmarks)
+        return int(n * m * backend.dtype.itemsize * 2 + 5 * 8 * m**2 + 8 * (n + 6 * m) * problem.n_columns)
+
+    def extended(self, problem: Problem, done: int) -> "Batch":
+        return replace(self, max_iter=done + self.max_iter)
+
+    def full_weight_from(self, problem: Problem) -> int:
+        return int(np.ceil(self.ramp * self.iterations(problem)))
+
+    def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
+        needs(self, problem, (SquaredHinge,), (Exponential,))
+        with one_blas_thread, row_map(backend.n_threads) as each:
+            work = _Work(self, problem, backend, each)
+            if state is None:
+                state = work.convex()
+                yield state
+            elif not isinstance(state, _State) or state.w.shape != (len(work.space.mean), problem.n_columns):
+                raise ValueError("cannot resume from another algorithm's state: set warm_start=False")
+            yield from work.descend(state)
+
+
+@state_part("Batch.State")
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Coefficients and intercepts of all columns; `ahead` and `momentum` are the descent's."""
+
+    kernel: Kernel
+    seed: int
+    landmarks: Rows
+    root: Array
+    mean: Array
+    w: Array
+    ahead: Array
+    momentum: Array
+    intercept: Array
+    scores: Array
+    iteration: int
+    record: Mapping[str, float]
+
+    def model(self) -> Model:
+        weights, intercept = self.root @ self.w, self.intercept - self.mean @ self.w
+        nothing = np.empty((0, 1, self.w.shape[1]))
+        return Model(self.kernel, self.seed, self.landmarks.shape[1], nothing, intercept, self.landmarks, weights)
+
+    def labelled_scores(self) -> Array:
+        return self.scores
+
+    def detached(self) -> "_State":
+        return self
+
+
+class _Work:
+    """What the steps of a run share."""
+
+    def __init__(self, solver: Batch, problem: Problem, backend: Backend, each: RowMap) -> None:
+        self._solver, self._problem, self._each = solver, problem, each
+        graph, n_l = problem.graph, problem.n_labelled
+        self._graph_cost = problem.graph_cost if problem.graph_cost is not None else np.zeros(problem.n_columns)
+        rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
+        self.landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
+        laplacian = graph.laplacian if graph is not None and self._graph_cost.any() else None
+        arguments = problem.kernel, rows, n_l, self.landmarks, laplacian, backend.dtype, each
+        self.space = LandmarkSpace.of(*arguments)
+
+    def convex(self) -> "_State":
+        problem, space = self._problem, self.space
+        w, intercept = convex_solution(space, problem, self._graph_cost)
+        if problem.uses_unlabelled:
+            scores = space.features[problem.n_labelled :] @ w + intercept
+            means = means_to_hold(problem, scores)
+            intercept = np.where(problem.unlabelled_cost > 0, means, intercept)
+        dtype = space.features.dtype
+        state = _State(
+            problem.kernel,
+            problem.seed,
+            self.landmarks,
+            space.root,
+            space.mean,
+            w,
+            w.astype(dtype),
+            np.ones(w.shape[1], dtype),
+            intercept,
+            np.empty(0),
+            1,
+            {},
+        )
+        return self._recorded(state)
+
+    def descend(self, state: "_State") -> "Iterator[_State]":
+        problem, total = self._problem, self._solver.iterations(self._problem) - 1
+        moving = np.flatnonzero(problem.unlabelled_cost > 0) if problem.uses_unlabelled else np.empty(0, np.intp)
+        if not len(moving) or state.iteration > total:
+            return
+        groups = [
+            (columns, Descent(self.space, problem, self._graph_cost, columns, state.intercept, self._each))
+            for columns in _groups(problem, self._graph_cost, moving)
+        ]
+        ramp = max(1.0, self._solver.ramp * total)
+        for step in range(state.iteration - 1, total):
+            w, ahead, momentum = state.w.copy(), state.ahead.copy(), state.momentum.copy()
+            for columns, descent in groups:
+                point = Point(w[:, columns].astype(ahead.dtype), ahead[:, columns], momentum[columns])
+                w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, min(1.0, (step + 1) / ramp))
+            state = replace(state, w=w, ahead=ahead, momentum=momentum, iteration=step + 2)
+            state = self._recorded(state)
+            yield state
+
+    def _recorded(self, state: "_State") -> "_State":
+        """The state with its scores of the labelled rows, and its line of the history."""
+        problem, space, main = self._problem, self.space, slice(0, self._problem.n_models)
+        n_l, dtype = problem.n_labelled, self.space.features.dtype
+        scores = space.features[:n_l] @ state.w.astype(dtype) + state.intercept
+        w, b, cost = state.w[:, main], state.intercept[main], self._graph_cost[main]
+        r_u = space.features[n_l:] @ w.astype(dtype) + b if problem.uses_unlabelled else None
+        rough = space.roughness @ w**2 + 2 * b * (space.tilt @ w) + b**2 * space.flat
+        norm = np.zeros(problem.n_columns)
+        norm[main] = np.sum(w**2, axis=0) + cost * rough
+        line = record(problem, norm, scores, problem.targets, problem.costs, r_u)
+        return replace(state, scores=scores, record=line)
+
+
+def _groups(problem: Problem, graph_cost: Array, columns: Array) -> list[Array]:
+    """Columns whose costs differ by a factor only, which share a metric."""
+    total = np.maximum(problem.costs[:, columns].sum(axis=0), 1e-300)
+    ratios = np.array([problem.unlabelled_cost[columns] / total, graph_cost[columns] / total])
+    keys = [tuple(f"{ratio:.6g}" for ratio in each) for each in ratios.T]
+    return [columns[[key == other for other in keys]] for key in dict.fromkeys(keys)]
+
+
+def _sample(problem: Problem, most: int) -> Rows:
+    """Labelled rows, then unlabelled ones: all of them, or a sample."""
+    if problem.unlabelled is None or not problem.uses_unlabelled:
+        return problem.labelled
+    return stack([problem.labelled, host(problem.unlabelled.sample(problem.seed, most))])
+
+
+def _landmarks(seed: int, n_labelled: int, n: int, most: int) -> Array:
+    """The numbers of the rows that f is an expansion on."""
+    n_unlabelled = n - n_labelled
+    from_labelled = min(n_labelled, max(most // 2, most - n_unlabelled))  # of very many labelled rows, some
+    labelled = _drawn(seed, Purpose.LABELLED, n_labelled, from_labelled)
+    return np.append(labelled, n_labelled + _drawn(seed, Purpose.UNLABELLED, n_unlabelled, most - from_labelled))
+
+
+def _drawn(seed: int, purpose: Purpose, n: int, size: int) -> Array:
+    """`size` of n numbers at random, in order; all of them if there are no more."""
+    if n <= size:
+        return np.arange(n)
+    return np.sort(np.argsort(philox.words(seed, purpose, 0, n, 1)[:, 0], kind="stable")[:size])

@@ -1,0 +1,134 @@
+"""solver="auto": candidates of gaps and neighbors, chosen on labelled rows held out."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC
+
+import s3vm
+from s3vm import S3VMClassifier
+from s3vm.estimators.candidates import Candidate, class_shares, select, spaces_of
+from s3vm.kernels import RBF
+
+
+@pytest.fixture(scope="module")
+def moons():
+    """Two moons, 12 of whose rows have labels, and the truth."""
+    X, y = make_moons(400, noise=0.08, random_state=1)
+    known = np.concatenate([np.flatnonzero(y == label)[:6] for label in (0, 1)])
+    labels = np.full(len(y), -1)
+    labels[known] = y[known]
+    return X, labels, y
+
+
+def make(**settings):
+    return S3VMClassifier("auto", **{"random_state": 0, **settings})
+
+
+def test_neighbors_find_the_moons(moons):
+    X, labels, y = moons
+    clf, svm = make().fit(X, labels), SVC(C=10).fit(X[labels >= 0], y[labels >= 0])
+    assert clf.score(X, y) > 0.97 > svm.score(X, y)
+    assert "neighbors" in str(clf.safety_)
+    assert clf.safety_.scores[clf.safety_.weight]["brier"] < clf.safety_.scores[0]["brier"]
+    assert clf.predict_proba(X).shape == (400, 2)
+    assert len(clf.transduction_) == 400
+
+
+def test_the_model_does_not_depend_on_the_threads(moons):
+    X, labels, _ = moons
+    one, two = (make(n_jobs=n).fit(X, labels).decision_function(X) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_sparse_rows_and_a_source(moons):
+    X, labels, y = moons
+    dense = make().fit(X, labels)
+    few = labels >= 0
+    for clf in (make().fit(sparse.csr_array(X), labels), make().fit(X[few], y[few], X_unlabeled=X[~few])):
+        assert np.mean(clf.predict(X) == dense.predict(X)) > 0.98
+
+
+def test_a_file_keeps_the_model(moons, tmp_path):
+    X, labels, _ = moons
+    clf = make().fit(X, labels)
+    clf.save(tmp_path / "m.s3vm")
+    loaded = s3vm.load(tmp_path / "m.s3vm")
+    np.testing.assert_array_equal(loaded.decision_function(X), clf.decision_function(X))
+    assert loaded.get_params() == clf.get_params()
+
+
+def test_where_nothing_is_accepted_the_model_is_the_svm(moons, monkeypatch):
+    X, labels, y = moons
+    monkeypatch.setattr("s3vm.estimators.auto.select", lambda codes, svm, held, *shares: np.zeros(len(held), bool))
+    clf, few = make(C=1.0).fit(X, labels), labels >= 0
+    svm = SVC(C=1.0, gamma=clf.kernel_.gamma, tol=1e-6).fit(X[few], y[few])
+    assert clf.safety_.weight == 0
+    np.testing.assert_allclose(clf.decision_function(X), svm.decision_function(X), atol=1e-4)
+
+
+def test_weight_0_is_the_svm(moons):
+    X, labels, _ = moons
+    zero = make(unlabeled_weight=0).fit(X, labels).decision_function(X)
+    np.testing.assert_array_equal(zero, make(unlabeled_weight=0, n_neighbors=3).fit(X, labels).decision_function(X))
+
+
+def test_a_class_with_one_label_stays_in_training():
+    X, y = make_moons(300, noise=0.08, random_state=0)
+    X, y = np.vstack([X, X[:100] + np.array([0, 5])]), np.append(y, np.full(100, 2))
+    labels = np.full(400, -1)
+    labels[[*range(30), 300]] = y[[*range(30), 300]]
+    clf = make().fit(X, labels)
+    assert set(clf.predict(X)) == {0, 1, 2}
+    assert clf.safety_.n_labeled == 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "fit", "words"),
+    [
+        ({"warm_start": True}, {}, "set warm_start=False"),
+        ({"unlabeled_weight": "paper"}, {}, 'give solver="auto" a number'),
+        ({"loss": "hat"}, {}, "loss='hat' is not valid"),
+        ({"neighbor_weight": -1}, {}, "neighbor_weight=-1 is not valid"),
+        ({"n_neighbors": 0}, {}, "n_neighbors=0 is not valid"),
+        ({}, {"checkpoint": "c"}, "averages several short runs"),
+        ({"solver": "tsg", "neighbor_weight": 1.0}, {}, "needs a solver that takes a graph"),
+    ],
+)
+def test_what_it_cannot_do(moons, settings, fit, words):
+    X, labels, _ = moons
+    with pytest.raises(ValueError, match=words):
+        make().set_params(**settings).fit(X, labels, **fit)
+
+
+def test_fixed_weights_leave_the_others_to_be_chosen():
+    kernel, rows = RBF(1.0), np.random.default_rng(0).normal(size=(50, 2))
+    fixed = [c for space in spaces_of(kernel, 1.0, rows, 0, "auto", 2.0) for c in space.candidates]
+    assert {candidate.neighbor_weight for candidate in fixed} == {2.0}
+    fixed = [c for space in spaces_of(kernel, 1.0, rows, 0, 0.5, "auto") for c in space.candidates]
+    assert {candidate.unlabeled_weight for candidate in fixed} == {0.5}
+    (space,) = spaces_of(kernel, 1.0, rows, 0, "auto", 0)
+    assert space.candidates == (Candidate(0.3, 0.0), Candidate(1.0, 0.0))
+
+
+def test_the_batch_solver_takes_a_graph(moons):
+    X, labels, y = moons
+    settings = {"C": 1000.0, "gamma": "median", "unlabeled_weight": 0.0, "random_state": 0}
+    with_graph = S3VMClassifier("batch", neighbor_weight=1.0, **settings).fit(X, labels)
+    without = S3VMClassifier("batch", **settings).fit(X, labels)
+    assert with_graph.score(X, y) > without.score(X, y)
+
+
+def test_selection():
+    rng = np.random.default_rng(0)
+    codes = np.tile([0, 1], 50)
+    signs = 2.0 * codes - 1
+    noisy = (signs * (rng.random(100) < 0.7) - signs * (rng.random(100) < 0.3))[:, None]
+    good, bad = signs[:, None], -signs[:, None]
+    labeled = np.array([0.5, 0.5])
+    same, moved = np.array([0.5, 0.5]), np.array([0.95, 0.05])
+    held = np.stack([good, bad, good])
+    accepted = select(codes, noisy, held, np.stack([same, same, same, moved]), labeled)
+    assert accepted.tolist() == [True, False, False], "the last one moves a class's share"
+    np.testing.assert_array_equal(class_shares(good, 2), [0.5, 0.5])
