@@ -43,7 +43,7 @@ for number in range(20):
 source = FileSource(folder, target="kind")
 scaler = source.scaler()
 scaled = source.scaled(scaler)
-labelled, labels = scaled.labelled()
+labelled, labels = scaled.labeled()
 print(f"{len(labels)} labelled rows, {source.n_rows:,} unlabelled ones; scales {scaler.scale_.round(2)}")
 
 # %%

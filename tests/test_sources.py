@@ -144,7 +144,7 @@ def test_a_sample_of_many_rows(folder, monkeypatch, look):
 
 def test_labelled_rows_are_kept_and_not_handed_out(folder):
     source = FileSource(folder, "label", buffer_bytes=BUFFER)
-    rows, labels = source.labelled()
+    rows, labels = source.labeled()
     assert source.names == ["number", "a", "b"]
     at = np.flatnonzero(LABELS >= 0)
     np.testing.assert_array_equal(rows, X[at])
@@ -169,7 +169,7 @@ def test_scaling_in_one_pass_or_on_a_sample(folder):
         np.testing.assert_allclose(scaled.sample(0, 9), exact.transform(source.sample(0, 9)), rtol=1e-5, atol=1e-6)
         assert list(scaler.feature_names_in_) == source.names == ["number", "a", "b"]
         np.testing.assert_allclose(source.scaler(sample=500).scale_, exact.scale_, rtol=0.2)
-    rows, _ = scaled.labelled()
+    rows, _ = scaled.labeled()
     np.testing.assert_allclose(rows, exact.transform(X[LABELS >= 0]), rtol=1e-5, atol=1e-6)
     whole = StreamSource.scaler(source)  # unlabelled rows only
     np.testing.assert_allclose(whole.mean_, X[LABELS < 0].mean(axis=0), rtol=1e-5, atol=1e-6)
@@ -182,7 +182,7 @@ def test_svmlight_in_pieces(tmp_path, monkeypatch):
         path = tmp_path / f"{zero_based}.svm"
         dump_svmlight_file(sparse_rows, LABELS, str(path), zero_based=zero_based)
         source = FileSource(path, "label", mark=["-1"], buffer_bytes=BUFFER)
-        rows, labels = source.labelled()
+        rows, labels = source.labeled()
         np.testing.assert_allclose(rows.toarray(), sparse_rows[LABELS >= 0].toarray(), rtol=1e-6)
         assert labels.tolist() == LABELS[LABELS >= 0].tolist()
         everyone = drawn(source, range(1), source.n_rows)
@@ -315,4 +315,4 @@ def test_digits_that_float32_does_not_hold_are_missed(tmp_path):
 @pytest.mark.parametrize("mark", [-1, "-1", ["-1"], [-1]])
 def test_marks_of_any_kind(tmp_path, mark):
     pq.write_table(pa.table({"a": np.arange(6.0), "label": [0, 1, -1, -1, -1, -1]}), tmp_path / "rows.parquet")
-    assert FileSource(tmp_path / "rows.parquet", target="label", mark=mark).labelled()[1].tolist() == [0, 1]
+    assert FileSource(tmp_path / "rows.parquet", target="label", mark=mark).labeled()[1].tolist() == [0, 1]

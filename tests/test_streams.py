@@ -91,7 +91,7 @@ def test_files_give_a_model_as_good_as_arrays(folder, solver):
     of_arrays = S3VMClassifier(**settings).fit(X, SOME)
     assert error < np.mean(of_arrays.predict(X) != Y) + 0.02
     same(S3VMClassifier(**settings).fit(FileSource(folder, "label")), clf)
-    assert clf.safety_.n_labelled == N_LABELLED
+    assert clf.safety_.n_labeled == N_LABELLED
 
 
 def make_frame(rows):

@@ -19,7 +19,7 @@ from s3vm._utils.typing import Array
 
 
 @runtime_checkable
-class LabelledLoss(Protocol):
+class LabeledLoss(Protocol):
     """Loss of a labelled row; `y` is -1 or +1.
 
     `curvature` is the second derivative far on the wrong side: a loss whose slope keeps growing needs smaller steps.
@@ -32,7 +32,7 @@ class LabelledLoss(Protocol):
 
 
 @runtime_checkable
-class UnlabelledLoss(Protocol):
+class UnlabeledLoss(Protocol):
     """Loss of an unlabelled row; even in `r`."""
 
     def value(self, r: Array) -> Array: ...
@@ -165,13 +165,13 @@ LABELLED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge,
 UNLABELLED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}
 
 
-def labelled_loss(spec: "str | LabelledLoss") -> LabelledLoss:
+def labelled_loss(spec: "str | LabeledLoss") -> LabeledLoss:
     """The labelled loss of that name with its defaults, or the given loss as it is."""
-    return lookup("labeled_loss", spec, LABELLED_LOSSES, LabelledLoss)
+    return lookup("labeled_loss", spec, LABELLED_LOSSES, LabeledLoss)
 
 
-def unlabelled_loss(spec: "str | UnlabelledLoss") -> UnlabelledLoss:
+def unlabelled_loss(spec: "str | UnlabeledLoss") -> UnlabeledLoss:
     """The unlabelled loss of that name with its defaults, or the given loss as it is."""
-    if isinstance(spec, LabelledLoss):
+    if isinstance(spec, LabeledLoss):
         raise ValueError(f"loss={spec!r} is a loss for labelled rows: give it as labeled_loss")
-    return lookup("loss", spec, UNLABELLED_LOSSES, UnlabelledLoss)
+    return lookup("loss", spec, UNLABELLED_LOSSES, UnlabeledLoss)

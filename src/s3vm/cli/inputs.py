@@ -73,7 +73,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
         columns: dict[str, Any] = {"features": files.features or None, "drop": files.drop, "encode": files.encode}
         source = FileSource(files.data, target, mark=files.mark, **columns)
         _survey(screen, source, files.data)
-        rows, labels = source.labelled()
+        rows, labels = source.labeled()
     elif files.data in large and not files.stream:
         raise ValueError(
             f"{files.data} does not fit into memory: put its labelled rows into a file of their own, or put all files "

@@ -32,7 +32,7 @@ from s3vm.estimators.settings import (
 )
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
 from s3vm.kernels import Gamma, Kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.losses import LabeledLoss, UnlabeledLoss
 from s3vm.model import Model
 from s3vm.solvers import Solver, solver
 from s3vm.training.early_stopping import EarlyStopping
@@ -158,8 +158,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
         neighbor_weight: float | Literal["auto"] = "auto",
         n_neighbors: int = 10,
-        loss: str | UnlabelledLoss = "auto",
-        labeled_loss: str | LabelledLoss = "auto",
+        loss: str | UnlabeledLoss = "auto",
+        labeled_loss: str | LabeledLoss = "auto",
         class_prior: Any = None,
         class_weight: Any = None,
         unlabeled: Any = -1,

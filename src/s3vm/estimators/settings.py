@@ -12,7 +12,7 @@ from s3vm import backends
 from s3vm._utils.settings import Setting, above, at_least, check, integer, number, switch
 from s3vm.backends import Backend
 from s3vm.kernels import kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss, labelled_loss, unlabelled_loss
+from s3vm.losses import LabeledLoss, UnlabeledLoss, labelled_loss, unlabelled_loss
 from s3vm.solvers import Solver, is_auto, solver
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
@@ -106,7 +106,7 @@ def check_checkpointing(estimator: Any) -> None:
         raise ValueError("warm_start=True continues from the model in memory: leave checkpoint=None")
 
 
-def losses_of(settings: Any, solver: Solver) -> tuple[LabelledLoss, UnlabelledLoss]:
+def losses_of(settings: Any, solver: Solver) -> tuple[LabeledLoss, UnlabeledLoss]:
     """The losses of labelled and unlabelled rows; "auto" is the solver's own."""
     labeled, unlabeled = solver.losses
     is_auto = [isinstance(loss, str) and loss == "auto" for loss in (settings.labeled_loss, settings.loss)]

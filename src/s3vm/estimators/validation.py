@@ -42,12 +42,12 @@ def given_rows(
             raise ValueError(
                 "a source stands for X, y and X_unlabeled: give it alone, or call fit(X, y, X_unlabeled=source)"
             )
-        if not hasattr(X, "labelled"):
+        if not hasattr(X, "labeled"):
             raise ValueError("this source has no labels: give labelled rows too, fit(X, y, X_unlabeled=source)")
         if hasattr(X, "survey"):
             _survey(X, estimator.verbose)
         source = X
-        X, y = source.labelled()
+        X, y = source.labeled()
         rows = training_rows(estimator, X, y, None, reset=reset, backend=backend)
         if getattr(source, "has_all_labels", False):
             _keep_names(estimator, source)

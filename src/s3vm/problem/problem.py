@@ -8,7 +8,7 @@ import numpy as np
 from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.losses import LabeledLoss, UnlabeledLoss
 from s3vm.problem.graph import NeighborGraph
 from s3vm.sources import ArraySource, Source
 
@@ -45,8 +45,8 @@ class Problem:
     prior: Array  # the expected fraction of positive rows among the unlabelled ones, shape (K,)
     prior_is_known: bool  # whether the user gave it; otherwise it is the fraction among the labelled rows
     kernel: Kernel  # with a numeric width
-    labelled_loss: LabelledLoss
-    unlabelled_loss: UnlabelledLoss
+    labelled_loss: LabeledLoss
+    unlabelled_loss: UnlabeledLoss
     seed: int
     n_models: int  # the columns that are the model; they come first, and the history describes them
     supervised: SupervisedSolution | None = None  # if it is already known; see `s3vm.solvers.supervised`

@@ -14,11 +14,11 @@ from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import PendingWarning, deferred_warnings, warn
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
-from s3vm.losses import LabelledLoss, UnlabelledLoss
+from s3vm.losses import LabeledLoss, UnlabeledLoss
 from s3vm.model import Model
 from s3vm.problem import Problem
 
-Losses = tuple[type[LabelledLoss], type[UnlabelledLoss]]
+Losses = tuple[type[LabeledLoss], type[UnlabeledLoss]]
 
 
 @runtime_checkable

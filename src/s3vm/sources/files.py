@@ -99,7 +99,7 @@ class FileSource(StreamSource):
     def _open(self) -> None:
         self._table: readers.TableStream = _readers().stream(**self._settings, pieces=True)
 
-    def labelled(self) -> tuple[Rows, Array]:
+    def labeled(self) -> tuple[Rows, Array]:
         """The rows that have a label, and the labels."""
         if self._settings["target"] is None:
             raise ValueError('no column of labels was named: give FileSource(..., target="label")')

@@ -173,9 +173,9 @@ class MappedSource:
     def sample(self, seed: int, size: int) -> Rows:
         return self._change(self._source.sample(seed, size))
 
-    def labelled(self) -> tuple[Rows, Array]:
+    def labeled(self) -> tuple[Rows, Array]:
         """The labelled rows of the other source, changed in the same way, and their labels."""
-        rows, labels = self._source.labelled()
+        rows, labels = self._source.labeled()
         return self._change(rows), labels
 
 

@@ -15,7 +15,7 @@ from s3vm._utils.arrays import product
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend, Features
 from s3vm.kernels import Kernel
-from s3vm.losses import UnlabelledLoss
+from s3vm.losses import UnlabeledLoss
 
 CHUNK = 1024  # rows whose kernel values with the centres are held at once
 
@@ -68,7 +68,7 @@ class BatchGradient(NamedTuple):
 
 
 def slopes_and_sums(
-    loss: UnlabelledLoss, now: Iterate, r: Array, to_labelled: Array, to_mean: Array
+    loss: UnlabeledLoss, now: Iterate, r: Array, to_labelled: Array, to_mean: Array
 ) -> tuple[Array, BatchGradient]:
     """The slopes at rows where f is `r`, and all sums except `span`, given their kernel values."""
     slope = now.cost * loss.grad(r)
@@ -92,7 +92,7 @@ class BatchGradientWorker:
     n_features: int
     centres: Rows
     n_labelled: int
-    loss: UnlabelledLoss
+    loss: UnlabeledLoss
 
     def on(self, backend: Backend) -> "BatchGradientWorker":
         """The same with its arrays where the backend computes."""
