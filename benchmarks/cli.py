@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-N_DIMS, N_LABELLED, N_BLOBS = 28, 200, 8
+N_DIMS, N_LABELED, N_BLOBS = 28, 200, 8
 
 
 def write(folder: Path, n_rows: int) -> None:
@@ -33,7 +33,7 @@ def write(folder: Path, n_rows: int) -> None:
     X = 0.8 * rng.normal(size=(N_BLOBS, N_DIMS))[blob] + rng.normal(size=(n_rows, N_DIMS))
     X = (X * rng.uniform(0.5, 20, N_DIMS)).astype(np.float32)
     labels = np.full(n_rows, "", dtype=object)
-    known = rng.choice(n_rows, N_LABELLED, replace=False)
+    known = rng.choice(n_rows, N_LABELED, replace=False)
     labels[known] = np.where(blob[known] % 2, "signal", "background")
     columns = {f"f{k}": X[:, k] for k in range(N_DIMS)}
     pa_csv.write_csv(pa.table({**columns, "label": pa.array(labels, pa.string())}), folder / "rows.csv")

@@ -37,7 +37,7 @@ from s3vm.losses import Exponential
 from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
 from s3vm.sources.dask import FAN_OUT
 
-N_ROWS, N_DIMS, N_LABELLED, N_FEATURES = 200_000, 28, 200, 8192
+N_ROWS, N_DIMS, N_LABELED, N_FEATURES = 200_000, 28, 200, 8192
 SETTINGS = {1: {"unlabeled_weight": 1.0, "probability": False}, 12: {}}
 
 
@@ -45,7 +45,7 @@ def rows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, N_DIMS)).astype(np.float32)
     y = np.where(X[:, 0] + X[:, 1] * X[:, 2] > 0, 1, 0)
-    y[N_LABELLED:] = -1
+    y[N_LABELED:] = -1
     return X, y
 
 
@@ -80,13 +80,13 @@ def seconds_a_row(n_columns, n_rows=2048, repeats=5):
     """What a worker does with a row of the batch, in seconds of one processor."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, N_DIMS)).astype(np.float32)
-    centres = rng.normal(size=(N_LABELLED + TSG().n_reference, N_DIMS)).astype(np.float32)
+    centers = rng.normal(size=(N_LABELED + TSG().n_reference, N_DIMS)).astype(np.float32)
     m = TSG().n_features
-    puller = BatchGradientWorker(RBF(1 / N_DIMS), 0, m, centres, N_LABELLED, Exponential())
+    puller = BatchGradientWorker(RBF(1 / N_DIMS), 0, m, centers, N_LABELED, Exponential())
     engine = backend("cpu", np.float32, 1, 256 << 20)
     features = engine.features(puller.kernel, 0, m, N_DIMS)
     one = np.ones(n_columns)
-    dual, span = np.ones((N_LABELLED, n_columns)), np.ones((N_FEATURES, n_columns), np.float32)
+    dual, span = np.ones((N_LABELED, n_columns)), np.ones((N_FEATURES, n_columns), np.float32)
     point = Iterate(dual, one, one, span, one, N_FEATURES // m)
     puller.gradient(engine, features, X, point)
     times = []

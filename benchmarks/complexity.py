@@ -113,11 +113,11 @@ def picture(results, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-    colours = ["#d1495b", "#edae49", "#66a182", "#2e4057", "#8d96a3", "#00798c", "#a05195", "#f4845f", "#1b1b1e"]
-    for (name, found), colour in zip(results.items(), colours, strict=False):
+    colors = ["#d1495b", "#edae49", "#66a182", "#2e4057", "#8d96a3", "#00798c", "#a05195", "#f4845f", "#1b1b1e"]
+    for (name, found), color in zip(results.items(), colors, strict=False):
         for ax, quantity in zip(axes, ("seconds", "megabytes"), strict=True):
             values = [max(1e-3 if quantity == "seconds" else 0.3, one[quantity]) for one in found.values()]
-            ax.loglog(list(found), values, "o-", color=colour, label=name, markersize=4)
+            ax.loglog(list(found), values, "o-", color=color, label=name, markersize=4)
     axes[0].set(xlabel="unlabelled rows", ylabel="seconds to train")
     axes[1].set(xlabel="unlabelled rows", ylabel="megabytes above the rows")
     for ax in axes:

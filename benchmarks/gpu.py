@@ -150,9 +150,9 @@ def train(name, share):
     X = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
     y = np.where(X[:200, 0] > 0, 1.0, -1.0)[:, None]
     problem = Problem(
-        labelled=X[:200], targets=y, costs=np.full((200, 1), 0.05), unlabelled=ArraySource(X, np.arange(200, n)),
-        unlabelled_cost=np.array([10.0 * 200 / n]), prior=np.array([0.5]), prior_is_known=False,
-        kernel=RBF(0.5 / d), labelled_loss=Hinge(), unlabelled_loss=Hat(), seed=0, n_models=1,
+        labeled=X[:200], targets=y, costs=np.full((200, 1), 0.05), unlabeled=ArraySource(X, np.arange(200, n)),
+        unlabeled_cost=np.array([10.0 * 200 / n]), prior=np.array([0.5]), prior_is_known=False,
+        kernel=RBF(0.5 / d), labeled_loss=Hinge(), unlabeled_loss=Hat(), seed=0, n_models=1,
     )  # fmt: skip
     solver = PrintedTSG(passes=1.0)
     total, m = solver.iterations(problem), solver.block_size(problem)

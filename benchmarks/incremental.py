@@ -40,19 +40,19 @@ def rows(name, n, seed):
     return X, np.where(y[chosen] == y.max(), 1.0, -1.0), RBF("median").resolve(X, seed=seed)
 
 
-def make(X, y, kernel, labelled, unlabelled, C, weight):
-    targets = y[labelled][:, None]
+def make(X, y, kernel, labeled, unlabeled, C, weight):
+    targets = y[labeled][:, None]
     return Problem(
-        labelled=X[labelled],
+        labeled=X[labeled],
         targets=targets,
         costs=np.full(targets.shape, C),
-        unlabelled=ArraySource(X, np.asarray(unlabelled), X.dtype),
-        unlabelled_cost=np.array([weight * C * len(labelled)]),
+        unlabeled=ArraySource(X, np.asarray(unlabeled), X.dtype),
+        unlabeled_cost=np.array([weight * C * len(labeled)]),
         prior=(targets > 0).mean(axis=0),
         prior_is_known=False,
         kernel=kernel,
-        labelled_loss=Hinge(),
-        unlabelled_loss=Ramp(),
+        labeled_loss=Hinge(),
+        unlabeled_loss=Ramp(),
         seed=0,
         n_models=1,
     )
@@ -71,9 +71,9 @@ def speed(arguments):
         for n in arguments.rows:
             X, y, kernel = rows(name, n, 0)
             n = len(y) - 20
-            labelled = np.arange(min(200, n // 5))
+            labeled = np.arange(min(200, n // 5))
             for C in (1.0, 10.0):
-                problems = [make(X, y, kernel, labelled, np.arange(len(labelled), n + i), C, 1.0) for i in range(21)]
+                problems = [make(X, y, kernel, labeled, np.arange(len(labeled), n + i), C, 1.0) for i in range(21)]
                 seconds = min(run(CCCP(), problems[0])[1] for _ in range(3))
                 state, fresh = run(Incremental(), problems[0])
                 changed, times = state.columns[0].resume_state.stale, []
@@ -82,7 +82,7 @@ def speed(arguments):
                     times.append(taken)
                 a_row, n_until = np.median(times), 0.02 * 20 / (state.columns[0].resume_state.stale - changed)
                 clf = S3VMClassifier("incremental", kernel=kernel, C=C, unlabeled_weight=1.0, probability=False)
-                some = np.where(np.arange(n + 20) < len(labelled), y > 0, -1)
+                some = np.where(np.arange(n + 20) < len(labeled), y > 0, -1)
                 clf.partial_fit(X[: n - 1], some[: n - 1]).partial_fit(X[n - 1 : n], some[n - 1 : n])
                 start = time.process_time()
                 clf.partial_fit(X[n : n + 1], some[n : n + 1])
@@ -113,20 +113,20 @@ def quality(arguments):
 
 def after_steps(X, y, kernel, seed, solver, C, weight):
     rng = np.random.default_rng(seed)
-    labelled, unlabelled, fresh = list(range(40)), list(range(60, 260)), list(range(260, len(y)))
+    labeled, unlabeled, fresh = list(range(40)), list(range(60, 260)), list(range(260, len(y)))
     more = list(range(40, 60))
-    labelled[:2] = int(np.argmax(y > 0)), int(np.argmax(y < 0))
-    state = run(solver, make(X, y, kernel, labelled, unlabelled, C, weight))[0]
+    labeled[:2] = int(np.argmax(y > 0)), int(np.argmax(y < 0))
+    state = run(solver, make(X, y, kernel, labeled, unlabeled, C, weight))[0]
     for what in rng.choice(["comes", "comes", "comes", "leaves", "labelled comes", "labelled leaves"], 40):
         if what == "comes":
-            unlabelled.append(fresh.pop())
+            unlabeled.append(fresh.pop())
         elif what == "leaves":
-            unlabelled.pop(rng.integers(len(unlabelled)))
+            unlabeled.pop(rng.integers(len(unlabeled)))
         elif what == "labelled comes" and more:
-            labelled.append(more.pop())
+            labeled.append(more.pop())
         else:
-            labelled.pop(rng.integers(2, len(labelled)))
-        problem = make(X, y, kernel, labelled, unlabelled, C, weight)
+            labeled.pop(rng.integers(2, len(labeled)))
+        problem = make(X, y, kernel, labeled, unlabeled, C, weight)
         state = run(solver, problem, state)[0]
     return state.columns[0].objective / run(CCCP(), problem)[0].columns[0].objective - 1
 

@@ -46,9 +46,9 @@ def quality(arguments):
             settings |= {"kernel": Polynomial(1.0, degree=1, coef0=0.0), "factors": (1.0,)}
         errors = {weight: [] for weight in (0.0, 1.0, "auto")}
         for split in arguments.splits:
-            labelled = splits[100][split].astype(int)
+            labeled = splits[100][split].astype(int)
             some = np.full(len(y), -1)
-            some[labelled] = y[labelled]
+            some[labeled] = y[labeled]
             for weight, found in errors.items():
                 clf = S3VMClassifierCV(arguments.solver, unlabeled_weight=weight, random_state=split, **settings)
                 predicted = clf.fit(X, some).predict(X[some == -1])
@@ -72,8 +72,8 @@ def seconds(run, repeats):
 def speed(arguments):
     X, y, _ = load("ijcnn1")
     rows = []
-    for n_unlabelled in arguments.rows:
-        chosen = np.random.default_rng(0).permutation(len(y))[: 200 + n_unlabelled]
+    for n_unlabeled in arguments.rows:
+        chosen = np.random.default_rng(0).permutation(len(y))[: 200 + n_unlabeled]
         Z, labels = X[chosen], y[chosen]
         some = np.where(np.arange(len(Z)) < 200, labels, -1)
         kernel = RBF("median").resolve(Z)
@@ -86,7 +86,7 @@ def speed(arguments):
         error = 100 * float(np.mean(clf.transduction_[200:] != labels[200:]))
         rows.append(
             {
-                "unlabelled rows": n_unlabelled,
+                "unlabelled rows": n_unlabeled,
                 arguments.solver: taken,
                 "SVC": yardstick,
                 "ratio": taken / yardstick,

@@ -74,8 +74,8 @@ METHODS = [
     "self-training",
     "label spreading",
 ]
-N_LABELLED, N_UNLABELLED, N_TEST = 200, 6000, 4000
-N_UNLABELLED_IMAGES = 3000  # self-training would take minutes a run with more
+N_LABELED, N_UNLABELED, N_TEST = 200, 6000, 4000
+N_UNLABELED_IMAGES = 3000  # self-training would take minutes a run with more
 
 
 def load(name):
@@ -103,36 +103,36 @@ def parts(name, split, n_labels):
     """Rows, labels with -1 for unlabelled ones, and which rows to test on."""
     X, y, splits = load(name)
     if name in SSL:
-        labelled = splits[n_labels][split].astype(int)
+        labeled = splits[n_labels][split].astype(int)
         some = np.full(len(y), -1)
-        some[labelled] = y[labelled]
+        some[labeled] = y[labeled]
         return X, y, some, np.flatnonzero(some == -1)
-    n_unlabelled = N_UNLABELLED_IMAGES if name in PAIRS else N_UNLABELLED
-    order = np.random.default_rng(split).permutation(len(y))[: N_LABELLED + n_unlabelled + N_TEST]
+    n_unlabeled = N_UNLABELED_IMAGES if name in PAIRS else N_UNLABELED
+    order = np.random.default_rng(split).permutation(len(y))[: N_LABELED + n_unlabeled + N_TEST]
     n_test = min(N_TEST, len(order) // 3)
     X, y = X[order], y[order]
-    n_labelled = N_LABELLED if n_labels == 100 else n_labels
-    while len(np.unique(y[:n_labelled])) < 2 or np.bincount(y[:n_labelled]).min() < 2:
+    n_labeled = N_LABELED if n_labels == 100 else n_labels
+    while len(np.unique(y[:n_labeled])) < 2 or np.bincount(y[:n_labeled]).min() < 2:
         turn = np.random.default_rng(split + 1000).permutation(len(y))
         X, y, split = X[turn], y[turn], split + 1
-    some = np.where(np.arange(len(y)) < n_labelled, y, -1)
+    some = np.where(np.arange(len(y)) < n_labeled, y, -1)
     some[-n_test:] = -2
     return X, y, some, np.flatnonzero(some == -2)
 
 
 def optimum(kernel, C, X, some, seed):
     """Scores on X of a deterministic minimiser of the semi-supervised objective, by annealing."""
-    labelled, unlabelled = np.flatnonzero(some >= 0), np.flatnonzero(some == -1)
+    labeled, unlabeled = np.flatnonzero(some >= 0), np.flatnonzero(some == -1)
     rng = np.random.default_rng(seed)
-    centres = np.concatenate([labelled, rng.permutation(unlabelled)[:1000]])
-    gram = kernel.gram(X[centres], X[centres]).astype(np.float64)
+    centers = np.concatenate([labeled, rng.permutation(unlabeled)[:1000]])
+    gram = kernel.gram(X[centers], X[centers]).astype(np.float64)
     values, vectors = np.linalg.eigh(gram)
     keep = values > 1e-6 * values[-1]
     root = vectors[:, keep] / np.sqrt(values[keep])  # features whose inner product is the kernel on the centres
-    used = np.concatenate([labelled, unlabelled])
-    Z = kernel.gram(X[used], X[centres]).astype(np.float64) @ root
-    y = 2.0 * some[labelled] - 1
-    n_l = len(labelled)
+    used = np.concatenate([labeled, unlabeled])
+    Z = kernel.gram(X[used], X[centers]).astype(np.float64) @ root
+    y = 2.0 * some[labeled] - 1
+    n_l = len(labeled)
     start = SVC(C=C, kernel="linear").fit(Z[:n_l], y)
     held = start.decision_function(Z[n_l:]).mean()
     mean = Z[n_l:].mean(axis=0)
@@ -147,15 +147,15 @@ def optimum(kernel, C, X, some, seed):
 
     for share in np.linspace(0.1, 1, 10):
         w = minimize(objective, w, (share * C * n_l,), jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
-    return lambda rows: (kernel.gram(rows, X[centres]) @ root - mean) @ w + held
+    return lambda rows: (kernel.gram(rows, X[centers]) @ root - mean) @ w + held
 
 
 def run_one(name, split, n_labels, methods):
     X, y, some, test = parts(name, split, n_labels)
     used = np.flatnonzero(some != -2)
     rows, labels = X[used], some[used]
-    labelled = labels >= 0
-    n_folds = int(min(5, np.bincount(labels[labelled]).min()))
+    labeled = labels >= 0
+    n_folds = int(min(5, np.bincount(labels[labeled]).min()))
     found = {"errors": {}, "seconds": {}}
     yardstick = S3VMClassifierCV(unlabeled_weight=0.0, probability=False, random_state=split)
 
@@ -171,10 +171,10 @@ def run_one(name, split, n_labels, methods):
     C, kernel = yardstick.C_, yardstick.kernel_
     settings = {"C": C, "kernel": kernel, "random_state": split, "probability": False}
     if "grid search" in methods:
-        width = RBF("median").resolve(rows[~labelled], seed=split).width
+        width = RBF("median").resolve(rows[~labeled], seed=split).width
         grid = {"C": yardstick.Cs, "gamma": [factor * width for factor in yardstick.factors]}
         folds = StratifiedKFold(max(2, n_folds), shuffle=True, random_state=split)
-        fitted("grid search", Labelled(GridSearchCV(SVC(), grid, cv=folds)))
+        fitted("grid search", Labeled(GridSearchCV(SVC(), grid, cv=folds)))
     if "algorithm 1" in methods:
         solver = PrintedTSG(passes=max(1.0, 128 * 256 / len(rows)))
         printed = settings | {"kernel": RBF(kernel.width, features="phase"), "unlabeled_weight": "paper"}
@@ -198,7 +198,7 @@ def run_one(name, split, n_labels, methods):
     return found
 
 
-class Labelled:
+class Labeled:
     """A classifier that is given the labelled rows only."""
 
     def __init__(self, clf):
@@ -284,10 +284,10 @@ def picture(names, of_sets, path):
     order = np.argsort(of_sets[:, METHODS.index("cv")])
     figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
     at = np.arange(len(names))
-    for method, colour in shown.items():
+    for method, color in shown.items():
         values = 100 * of_sets[order, METHODS.index(method)]
         label = {"cv": "s3vm (S3VMClassifierCV)"}.get(method, method)
-        axes.plot(at, np.clip(values, -8, 8), "o", color=colour, label=label, markersize=9 if method == "cv" else 6)
+        axes.plot(at, np.clip(values, -8, 8), "o", color=color, label=label, markersize=9 if method == "cv" else 6)
     axes.axhline(0, color="black", linewidth=1)
     axes.set_xticks(at, [names[i] for i in order], rotation=60, ha="right")
     axes.set(ylabel="error minus that of a tuned SVM, points", ylim=(-8.5, 8.5))

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from s3vm import PrintedTSG, S3VMClassifier, compress, to_onnx
 
-N_LABELLED, N_UNLABELLED, N_OTHERS, N_TEST, BATCH = 200, 20_000, 30_000, 10_000, 1000
+N_LABELED, N_UNLABELED, N_OTHERS, N_TEST, BATCH = 200, 20_000, 30_000, 10_000, 1000
 MODELS = {
     "printed": {"solver": PrintedTSG(max_iter=60, n_features=512)},
     "default": {},
@@ -41,9 +41,9 @@ def rows_of(name):
         y = y.astype(int) if name == "mnist" else (y > 0).astype(int)
     order = np.random.RandomState(0).permutation(len(y))
     X, y = X[order].astype(np.float32), y[order]
-    n_train = N_LABELLED + min(N_UNLABELLED, (len(y) - N_LABELLED) // 3)
-    n_test = min(N_TEST, (len(y) - N_LABELLED) // 3)
-    some = np.where(np.arange(n_train) < N_LABELLED, y[:n_train], -1)
+    n_train = N_LABELED + min(N_UNLABELED, (len(y) - N_LABELED) // 3)
+    n_test = min(N_TEST, (len(y) - N_LABELED) // 3)
+    some = np.where(np.arange(n_train) < N_LABELED, y[:n_train], -1)
     others = X[n_train:-n_test][:N_OTHERS]
     return X[:n_train], some, others, X[-n_test:], y[-n_test:]
 

@@ -56,9 +56,9 @@ def drawn(number: int, n_rows: int) -> tuple[Any, Any]:
     return rng.normal(size=(n_rows, D)) + 0.45 * (2 * y[:, None] - 1), y
 
 
-def batch(number: int, n_rows: int, n_labelled: int) -> tuple[Any, Any]:
+def batch(number: int, n_rows: int, n_labeled: int) -> tuple[Any, Any]:
     X, y = drawn(number, n_rows)
-    return X, np.where(np.arange(n_rows) < n_labelled, y, -1)
+    return X, np.where(np.arange(n_rows) < n_labeled, y, -1)
 
 
 def steps(name: str, clf: Any) -> Iterator[None]:

@@ -25,20 +25,20 @@ D = 28
 COLUMNS = [f"x{k}" for k in range(D)]
 
 
-def make(folder: Path, n_rows: int, n_labelled: int = 200, per_file: int = 1_000_000) -> None:
+def make(folder: Path, n_rows: int, n_labeled: int = 200, per_file: int = 1_000_000) -> None:
     """Two overlapping clouds; a few rows have a label."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True, parents=True)
     rng = np.random.default_rng(0)
-    centres = 0.4 * rng.normal(size=(2, D)).astype(np.float32)
+    centers = 0.4 * rng.normal(size=(2, D)).astype(np.float32)
     for number, start in enumerate(range(0, n_rows, per_file)):
         n = min(per_file, n_rows - start)
         y = rng.integers(0, 2, n)
-        X = rng.standard_normal((n, D), dtype=np.float32) + centres[y]
-        labelled = rng.random(n) < n_labelled / n_rows
-        table = {name: X[:, k] for k, name in enumerate(COLUMNS)} | {"label": pa.array(y, mask=~labelled)}
+        X = rng.standard_normal((n, D), dtype=np.float32) + centers[y]
+        labeled = rng.random(n) < n_labeled / n_rows
+        table = {name: X[:, k] for k, name in enumerate(COLUMNS)} | {"label": pa.array(y, mask=~labeled)}
         pq.write_table(pa.table(table), folder / f"part-{number:03d}.parquet", row_group_size=1 << 18)
 
 
@@ -123,7 +123,7 @@ def kill(times: int) -> None:
     parts = ("coefficients", "intercept", "weights")
     with tempfile.TemporaryDirectory() as place:
         folder, path, straight = Path(place, "rows"), Path(place, "c"), Path(place, "straight.s3vm")
-        make(folder, 50_000, n_labelled=100, per_file=10_000)
+        make(folder, 50_000, n_labeled=100, per_file=10_000)
         run = apart("checkpointed", folder, CHECKPOINT=str(path), MODEL=str(straight))
         begun = _wait_for(path, run)
         run.wait()

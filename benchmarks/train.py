@@ -30,7 +30,7 @@ from s3vm import Constant, PrintedTSG, S3VMClassifier
 from s3vm.solvers import base
 from s3vm.solvers.tsg import printed as algorithm1
 
-T, BATCH, N_LABELLED = 128, 256, 200
+T, BATCH, N_LABELED = 128, 256, 200
 
 
 def literal(X, y, m, keep):
@@ -47,8 +47,8 @@ def literal(X, y, m, keep):
         draw = functools.cache(draw)
     scale = np.float32(np.sqrt(2 / m))
     alpha = np.zeros((T, m), np.float32)
-    labelled, targets = X[:N_LABELLED], (2 * y[:N_LABELLED] - 1).astype(np.float32)
-    C, C_star, gamma = float(N_LABELLED), float(N_LABELLED) ** 2 / len(X), 0.01
+    labeled, targets = X[:N_LABELED], (2 * y[:N_LABELED] - 1).astype(np.float32)
+    C, C_star, gamma = float(N_LABELED), float(N_LABELED) ** 2 / len(X), 0.01
 
     def features(t, rows):
         W, b = draw(t)
@@ -59,12 +59,12 @@ def literal(X, y, m, keep):
         return z
 
     for t in range(T):
-        rows = X[rng.integers(N_LABELLED, len(X), BATCH)]
-        f_l = sum((features(i, labelled) @ alpha[i] for i in range(t)), np.zeros(N_LABELLED, np.float32))
+        rows = X[rng.integers(N_LABELED, len(X), BATCH)]
+        f_l = sum((features(i, labeled) @ alpha[i] for i in range(t)), np.zeros(N_LABELED, np.float32))
         f_u = sum((features(i, rows) @ alpha[i] for i in range(t)), np.zeros(BATCH, np.float32))
-        slope_l = C * np.where(targets * f_l < 1, -targets, 0) / N_LABELLED
+        slope_l = C * np.where(targets * f_l < 1, -targets, 0) / N_LABELED
         slope_u = C_star * np.where(np.abs(f_u) < 1, -np.sign(f_u), 0) / BATCH
-        step = features(t, labelled).T @ slope_l + features(t, rows).T @ slope_u
+        step = features(t, labeled).T @ slope_l + features(t, rows).T @ slope_u
         alpha[:t] *= 1 - gamma
         alpha[t] = -gamma * step
 
@@ -74,7 +74,7 @@ def sampler(X, y, m):
     sgd = SGDClassifier(random_state=0)
     rng = np.random.default_rng(0)
     for _ in range(T):
-        rows = rng.integers(0, N_LABELLED, BATCH)
+        rows = rng.integers(0, N_LABELED, BATCH)
         sgd.partial_fit(Z.transform(X[rows]), y[rows], classes=[0, 1])
 
 
@@ -89,7 +89,7 @@ def sizes(n_jobs, n_dims):
     for n in (5_000, 50_000, 500_000):
         X = rng.standard_normal((n, n_dims)).astype(np.float32)
         y = (X[:, 0] > 0).astype(int)
-        some = np.where(np.arange(n) < N_LABELLED, y, -1)
+        some = np.where(np.arange(n) < N_LABELED, y, -1)
         m = int(np.ceil(np.sqrt(n)))
         clf = printed(max_iter=T, n_features=m, batch_size=BATCH).set_params(n_jobs=n_jobs, gamma=1 / n_dims)
         runs = {
@@ -122,7 +122,7 @@ def passes(n_jobs):
             X = StandardScaler().fit_transform(stored["X"]).astype(np.float32)
             y = (stored["y"] > 0).astype(int)
         some = np.full(len(y), -1)
-        chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
+        chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELED]
         some[chosen] = y[chosen]
         clf = printed(passes=1).set_params(n_jobs=n_jobs, gamma="scale")
         clf.fit(X[chosen[:50]], np.r_[some[chosen[:49]], -1])
@@ -142,7 +142,7 @@ def defaults(n_jobs):
         X = StandardScaler().fit_transform(stored["X"]).astype(np.float32)
         y = (stored["y"] > 0).astype(int)
     some = np.full(len(y), -1)
-    chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
+    chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELED]
     some[chosen] = y[chosen]
     auto = S3VMClassifier(random_state=0, n_jobs=n_jobs)
     fixed = S3VMClassifier(random_state=0, n_jobs=n_jobs, unlabeled_weight=1.0, probability=False)
@@ -163,7 +163,7 @@ def history():
     """A line of the history against an iteration: Algorithm 1 on 50,000 x 22 rows for one pass, 200 labels."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50_000, 22)).astype(np.float32)
-    some = np.where(np.arange(len(X)) < N_LABELLED, (X[:, 0] > 0).astype(int), -1)
+    some = np.where(np.arange(len(X)) < N_LABELED, (X[:, 0] > 0).astype(int), -1)
     clf = printed(passes=1)
     clf.fit(X[:1000], some[:1000])
     spent = 0.0

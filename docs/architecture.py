@@ -70,7 +70,7 @@ class Box(NamedTuple):
     kind: str = "room"
 
     @property
-    def centre(self) -> tuple[int, int]:
+    def center(self) -> tuple[int, int]:
         return self.x + self.width // 2, self.y + self.height // 2
 
 
@@ -151,15 +151,15 @@ def picture() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _arrowhead(name: str, colour: str) -> str:
+def _arrowhead(name: str, color: str) -> str:
     return (
         f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="6.5" markerHeight="6.5" orient="auto">'
-        f'<path d="M0 0 10 5 0 10z" fill="{colour}"/></marker>'
+        f'<path d="M0 0 10 5 0 10z" fill="{color}"/></marker>'
     )
 
 
 def _box(room: str, box: Box) -> str:
-    x, y = box.centre
+    x, y = box.center
     frame = f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="8" class="{box.kind}"/>'
     return (
         f'{frame}<text x="{x}" y="{y - 4}" class="name">{room}</text>'
@@ -170,7 +170,7 @@ def _box(room: str, box: Box) -> str:
 def _flow() -> list[str]:
     """rows → sources → problem → solvers → model → predictions."""
     boxes = [BOXES[room] for room in FLOW]
-    y = boxes[0].centre[1]
+    y = boxes[0].center[1]
     starts = [58, *(box.x + box.width for box in boxes)]
     ends = [*(box.x for box in boxes), 876]
     arrows = [f'<path class="flow" d="M{start + 3} {y}H{end - 3}"/>' for start, end in zip(starts, ends, strict=True)]
@@ -180,8 +180,8 @@ def _flow() -> list[str]:
 
 def _use(user: Box, used: Box) -> str:
     if user.y == used.y:
-        return f'<path class="uses" d="M{user.x + user.width + 3} {user.centre[1]}H{used.x - 3}"/>'
-    return f'<path class="uses" d="M{user.centre[0]} {user.y + user.height + 3}V{used.y - 3}"/>'
+        return f'<path class="uses" d="M{user.x + user.width + 3} {user.center[1]}H{used.x - 3}"/>'
+    return f'<path class="uses" d="M{user.center[0]} {user.y + user.height + 3}V{used.y - 3}"/>'
 
 
 def _legend() -> list[str]:

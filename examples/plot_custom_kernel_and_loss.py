@@ -70,9 +70,9 @@ class Stretched(RBF):
         frequencies, offsets = super().draw(seed, block, n_features, n_dims, *random)
         return frequencies * np.sqrt(self.factors), offsets
 
-    def onnx_gram(self, graph, x, centres):
+    def onnx_gram(self, graph, x, centers):
         stretch = np.sqrt(self.factors)
-        return super().onnx_gram(graph, graph.add("Mul", x, stretch), centres * stretch)
+        return super().onnx_gram(graph, graph.add("Mul", x, stretch), centers * stretch)
 
 
 # %%

@@ -44,9 +44,9 @@ for i, n_labels in enumerate(LABELS):
         errors[:, i, seed] = [np.mean(model.predict(X[~known]) != y[~known]) for model in (svm, clf)]
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-for name, error, colour in zip(("supervised SVM", "s3vm"), errors, ("#8a8a8a", "#d55e00"), strict=True):
-    ax.plot(LABELS, 100 * error.mean(axis=1), "o-", color=colour, label=name, linewidth=2)
-    ax.plot(LABELS, 100 * error, ".", color=colour, alpha=0.5)
+for name, error, color in zip(("supervised SVM", "s3vm"), errors, ("#8a8a8a", "#d55e00"), strict=True):
+    ax.plot(LABELS, 100 * error.mean(axis=1), "o-", color=color, label=name, linewidth=2)
+    ax.plot(LABELS, 100 * error, ".", color=color, alpha=0.5)
 ax.set(xscale="log", xticks=LABELS, xlabel="labelled digits", ylabel="error on the others, %", ylim=(0, None))
 ax.set_xticks([], minor=True)
 ax.set_xticklabels(LABELS)

@@ -43,7 +43,7 @@ for number in range(20):
 source = FileSource(folder, target="kind")
 scaler = source.scaler()
 scaled = source.scaled(scaler)
-labelled, labels = scaled.labeled()
+labeled, labels = scaled.labeled()
 print(f"{len(labels)} labelled rows, {source.n_rows:,} unlabelled ones; scales {scaler.scale_.round(2)}")
 
 # %%
@@ -67,7 +67,7 @@ s3vm.save(model, folder / "moons.s3vm")
 # %%
 # For comparison, what the labelled rows alone can do. Both get scaled rows here.
 
-svm = SVC(C=10).fit(labelled, labels)
+svm = SVC(C=10).fit(labeled, labels)
 X_test, y_test = make_moons(5000, noise=0.2, random_state=1000)
 X_test = (np.column_stack([X_test[:, 0], 70 + 1000 * X_test[:, 1]]) - scaler.mean_) / scaler.scale_
 for name, learnt in (("the labelled rows alone", svm), ("all rows", clf)):
@@ -80,7 +80,7 @@ height, weight = np.meshgrid(np.linspace(-2.5, 2.5, 200), np.linspace(-2.5, 2.5,
 points = np.column_stack([height.ravel(), weight.ravel()])
 figure, axes = plt.subplots(figsize=(6.4, 4.2))
 axes.scatter(*scaled.sample(seed=0, size=2000).T, s=4, color="0.8", label="a sample of the unlabelled rows")
-axes.scatter(*labelled.T, c=labels, cmap="coolwarm", s=30, edgecolor="black", label="labelled rows")
+axes.scatter(*labeled.T, c=labels, cmap="coolwarm", s=30, edgecolor="black", label="labelled rows")
 for name, learnt, style in (("labelled rows alone", svm, "dashed"), ("all rows", clf, "solid")):
     boundary = learnt.decision_function(points).reshape(height.shape)
     axes.contour(height, weight, boundary, levels=[0], colors="black", linestyles=style)

@@ -54,10 +54,10 @@ SETS = {
 
 def draw(name, seed):
     """Rows, their true labels, and the known labels, equally many per class; the others are -1."""
-    make, n_labelled, _, _ = SETS[name]
+    make, n_labeled, _, _ = SETS[name]
     rng = np.random.RandomState(seed)
     X, y = make(rng)
-    known = [rng.choice(np.flatnonzero(y == k), n_labelled // 2, replace=False) for k in (0, 1)]
+    known = [rng.choice(np.flatnonzero(y == k), n_labeled // 2, replace=False) for k in (0, 1)]
     return X, y, np.where(np.isin(np.arange(N), known), y, -1)
 
 
@@ -100,9 +100,9 @@ for i, (name, (_, _, gamma, _)) in enumerate(SETS.items()):
 
 figure, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
 places = np.arange(len(SETS))
-for j, (label, colour) in enumerate(zip(WEIGHTS, ("#8a8a8a", "#d55e00", "#0072b2"), strict=True)):
+for j, (label, color) in enumerate(zip(WEIGHTS, ("#8a8a8a", "#d55e00", "#0072b2"), strict=True)):
     mean, spread = 100 * errors[:, j].mean(axis=1), 100 * errors[:, j].std(axis=1, ddof=1) / np.sqrt(DRAWS)
-    ax.bar(places + 0.27 * (j - 1), mean, 0.25, yerr=spread, color=colour, label=label, capsize=3)
+    ax.bar(places + 0.27 * (j - 1), mean, 0.25, yerr=spread, color=color, label=label, capsize=3)
 ax.set(xticks=places, xticklabels=SETS, ylabel="error in %, mean of 6 draws", title="Bars: one standard error")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)

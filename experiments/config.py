@@ -21,7 +21,7 @@ PROTOCOLS = ("honest", "oracle")
 _COUNT = (1, 1_000_000_000)
 _EXPONENT = (-307, 307)  # of ten, in a float
 _RANGES: dict[str, tuple[float, float]] = {  # of numbers and of sequences of them; -1 in `sizes` is all rows
-    "n_labelled": _COUNT,
+    "n_labeled": _COUNT,
     "processes": (1, 1000),
     "seconds": (0.001, 1e7),
     "megabytes": (1, 1e9),
@@ -144,7 +144,7 @@ class Config:
     title : str
     sets : tuple of str
     solvers : dict of str to Subject
-    n_labelled : int
+    n_labeled : int
         Labels shown in each trial.
     seconds, megabytes : float
         Limits of one fit: processor seconds, and memory above what the process had before.
@@ -160,7 +160,7 @@ class Config:
     title: str
     sets: tuple[str, ...]
     solvers: dict[str, Subject]
-    n_labelled: int = 200
+    n_labeled: int = 200
     seconds: float = 60.0
     megabytes: float = 4000.0
     processes: int = 2

@@ -95,7 +95,7 @@ class Known:
     positive: float
     files: tuple[tuple[str, ...], ...]
     urls: tuple[str, ...]
-    standardise: bool = True
+    standardize: bool = True
     ids: int = 0
 
 
@@ -103,12 +103,12 @@ def _ssl(title: str, n_rows: int, n_dims: int, positive: float, stem: str, numbe
     parts = ("data", "splits,labeled=10", "splits,labeled=100")
     files = tuple(f"SSL,set={number},{part}" for part in parts)
     urls = tuple(f"{_SSL_BOOK}/{file}.mat" for file in files)
-    return Known(title, n_rows, n_dims, positive, ((stem,), files), urls, standardise=False)
+    return Known(title, n_rows, n_dims, positive, ((stem,), files), urls, standardize=False)
 
 
 KNOWN: dict[str, Known] = {
     "codrna": Known("CodRNA", 59_535, 8, 0.333, (("codrna",), ("cod-rna",)), (f"{_LIBSVM}/cod-rna",)),
-    "w8a": Known("w8a", 49_749, 300, 0.030, (("w8a",),), (f"{_LIBSVM}/w8a",), standardise=False),
+    "w8a": Known("w8a", 49_749, 300, 0.030, (("w8a",),), (f"{_LIBSVM}/w8a",), standardize=False),
     "ijcnn1": Known("IJCNN1", 49_990, 22, 0.097, (("ijcnn1",),), (f"{_LIBSVM}/ijcnn1.bz2",)),
     "susy": Known("SUSY", 5_000_000, 18, 0.458, (("susy",), ("susy_30k",)), (f"{_UCI}/00279/SUSY.csv.gz",)),
     "skin": Known("Skin", 245_057, 3, 0.208, (("skin",), ("skin_nonskin",)), (f"{_LIBSVM}/skin_nonskin",)),
@@ -120,7 +120,7 @@ KNOWN: dict[str, Known] = {
         0.527,
         (("dota2_train", "dota2_test"), ("dota2Train", "dota2Test")),
         (f"{_UCI}/00367/dota2Dataset.zip",),
-        standardise=False,
+        standardize=False,
         ids=3,
     ),
     "hepmass": Known(
@@ -204,14 +204,14 @@ def load(name: str, *, download: bool = True, progress: bool = True) -> Dataset:
     source = ", ".join(path.name for path in paths)
     part = f", of {known.n_rows:,} published" if known is not None and len(y) < known.n_rows else ""
     treatment = (
-        "standardised" if known is None or known.standardise else "ids as 0/1 columns" if known.ids else "as it is"
+        "standardised" if known is None or known.standardize else "ids as 0/1 columns" if known.ids else "as it is"
     )
     text = f"{known.title if known else name}: {len(y):,} rows{part}, {X.shape[1]:,} columns, {treatment}"
     return Dataset(name, X, y, content.splits, source, text)
 
 
-def mask(y: Any, n_labelled: int = 200, seed: int = 0, *, at_least: int = 2) -> Array:
-    """Labels with all but `n_labelled` random ones hidden (-1); at least `at_least` of each class are shown.
+def mask(y: Any, n_labeled: int = 200, seed: int = 0, *, at_least: int = 2) -> Array:
+    """Labels with all but `n_labeled` random ones hidden (-1); at least `at_least` of each class are shown.
 
     >>> y = np.array([0, 1] * 10)
     >>> int((mask(y, 6) >= 0).sum())
@@ -219,18 +219,18 @@ def mask(y: Any, n_labelled: int = 200, seed: int = 0, *, at_least: int = 2) -> 
     """
     y = np.asarray(y)
     classes, counts = np.unique(y, return_counts=True)
-    if not at_least * len(classes) <= n_labelled <= len(y) or counts.min() < at_least:
+    if not at_least * len(classes) <= n_labeled <= len(y) or counts.min() < at_least:
         raise ValueError(
-            f"{n_labelled} labelled rows with {at_least} of each of {len(classes)} classes cannot be drawn from "
+            f"{n_labeled} labelled rows with {at_least} of each of {len(classes)} classes cannot be drawn from "
             f"{len(y)} rows whose rarest class has {counts.min()}"
         )
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(y), n_labelled, replace=False)
+    chosen = rng.choice(len(y), n_labeled, replace=False)
     if min(np.sum(y[chosen] == label) for label in classes) < at_least:
         # Drawing until it fits could take for ever: each class gets its rows first, the others are drawn.
         must = np.concatenate([rng.choice(np.flatnonzero(y == label), at_least, replace=False) for label in classes])
         others = rng.permutation(np.setdiff1d(np.arange(len(y)), must))
-        chosen = np.concatenate([must, others[: n_labelled - len(must)]])
+        chosen = np.concatenate([must, others[: n_labeled - len(must)]])
     hidden = np.full(len(y), -1)
     hidden[chosen] = y[chosen]
     return hidden
@@ -247,9 +247,9 @@ def synthetic(name: str, n_rows: int | None = None, seed: int = 0) -> Dataset:
     n_rows = known.n_rows if n_rows is None else n_rows
     rng = np.random.default_rng([seed, n_rows])
     y = (rng.random(n_rows) < known.positive).astype(np.intp)
-    centres = rng.standard_normal((2, _CLUSTERS, known.n_dims), dtype=np.float32)
+    centers = rng.standard_normal((2, _CLUSTERS, known.n_dims), dtype=np.float32)
     X = rng.standard_normal((n_rows, known.n_dims), dtype=np.float32)
-    X += centres[y, rng.integers(_CLUSTERS, size=n_rows)]
+    X += centers[y, rng.integers(_CLUSTERS, size=n_rows)]
     X /= np.float32(np.sqrt(2))
     return Dataset(name, X, y, {}, "synthetic", f"{n_rows:,} synthetic rows of the shape of {known.title}")
 
@@ -314,8 +314,8 @@ def _read_mat(path: Path) -> _Content:
 
     stored = loadmat(path)
     if "idxLabs" in stored:
-        labelled = stored["idxLabs"].astype(np.intp) - 1
-        return _Content(None, None, {labelled.shape[1]: labelled})
+        labeled = stored["idxLabs"].astype(np.intp) - 1
+        return _Content(None, None, {labeled.shape[1]: labeled})
     return _Content(stored["X"], stored["y"].ravel(), {})
 
 
@@ -338,7 +338,7 @@ def _features(X: Any, known: Known | None) -> Rows:
     if sparse.issparse(X):
         return X
     X = np.ascontiguousarray(X, dtype=np.float32)
-    if known is None or known.standardise:
+    if known is None or known.standardize:
         mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         X = X - mean.astype(np.float32)
         X /= np.where(spread > 0, spread, 1).astype(np.float32)

@@ -123,7 +123,7 @@ class Plan:
     def _task(self, part: str, name: str, trial: int, **more: Any) -> Task:
         config = self.config
         folds = config.errors.folds if config.errors is not None else Errors.folds
-        common = {"n_labelled": config.n_labelled, "folds": folds, "synthetic": config.synthetic}
+        common = {"n_labeled": config.n_labeled, "folds": folds, "synthetic": config.synthetic}
         return {"part": part, "set": name, "trial": trial, "protocol": "", **common, **more}
 
     def _subjects(self, part: str) -> list[tuple[str, Subject]]:

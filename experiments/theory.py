@@ -31,7 +31,7 @@ from s3vm.losses import Exponential, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, Theorem
-from s3vm.solvers.stochastic import labelled_batches, labelled_slope, unlabelled_slope
+from s3vm.solvers.stochastic import labeled_batches, labeled_slope, unlabeled_slope
 from s3vm.sources import ArraySource
 
 __all__ = ["Setting", "measure"]
@@ -44,7 +44,7 @@ _CHECKPOINTS = 24  # of each run at which the gradient is measured
 class Setting:
     """Two moons, few labelled, and the constants of Algorithm 1."""
 
-    n_labelled: int = 20
+    n_labeled: int = 20
     n_pool: int = 280
     C: float = 3.0  # the paper's: the cost of all labelled rows together
     C_star: float = 3.0
@@ -56,19 +56,19 @@ class Setting:
     s: float = 3.0
 
     def problem(self, seed: int) -> Problem:
-        X, y = make_moons(self.n_labelled + self.n_pool, noise=0.15, random_state=0)
-        targets = np.where(y[: self.n_labelled, None] == 1, 1.0, -1.0)
+        X, y = make_moons(self.n_labeled + self.n_pool, noise=0.15, random_state=0)
+        targets = np.where(y[: self.n_labeled, None] == 1, 1.0, -1.0)
         return Problem(
-            labelled=X[: self.n_labelled],
+            labeled=X[: self.n_labeled],
             targets=targets,
-            costs=np.full(targets.shape, self.C / self.n_labelled),
-            unlabelled=ArraySource(X, np.arange(self.n_labelled, len(X)), np.float64),
-            unlabelled_cost=np.array([self.C_star]),
+            costs=np.full(targets.shape, self.C / self.n_labeled),
+            unlabeled=ArraySource(X, np.arange(self.n_labeled, len(X)), np.float64),
+            unlabeled_cost=np.array([self.C_star]),
             prior=np.array([0.5]),
             prior_is_known=False,
             kernel=RBF(self.gamma, features="phase"),
-            labelled_loss=SmoothHinge(self.width),
-            unlabelled_loss=Exponential(self.s),
+            labeled_loss=SmoothHinge(self.width),
+            unlabeled_loss=Exponential(self.s),
             seed=seed,
             n_models=1,
         )
@@ -117,9 +117,9 @@ def measure(n_iterations: int, n_seeds: int, setting: Setting | None = None) -> 
 def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
     """One run: |f_t - h_t|^2 at every row in some iterations, and the gradient's squared norm there."""
     problem = setting.problem(seed)
-    assert problem.unlabelled is not None
+    assert problem.unlabeled is not None
     rows = problem.all_rows()
-    n_labelled, n_rows = problem.n_labelled, len(rows)
+    n_labeled, n_rows = problem.n_labeled, len(rows)
     gram = problem.kernel.gram(rows, rows)
     features = backends.backend("cpu", "float64").features(problem.kernel, seed, setting.n_features, problem.n_dims)
     size = float(Theorem(setting.theta).sizes(0, n_iterations, np.ones(1))[0])
@@ -128,12 +128,12 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
     f, dual = np.zeros(n_rows), np.zeros(n_rows)
     squared, gradients, risks = [], [], [_risk(problem, np.zeros(n_rows), 0.0)]
     for t in range(n_iterations):
-        labelled = labelled_batches(problem, range(t, t + 1), setting.batch_size, draw=True)[0]
-        at = np.concatenate([labelled, n_labelled + pool[t]])
+        labeled = labeled_batches(problem, range(t, t + 1), setting.batch_size, draw=True)[0]
+        at = np.concatenate([labeled, n_labeled + pool[t]])
         slope = np.concatenate(
             [
-                labelled_slope(problem, labelled, f[labelled, None]),
-                unlabelled_slope(problem, f[n_labelled + pool[t], None], 1.0),
+                labeled_slope(problem, labeled, f[labeled, None]),
+                unlabeled_slope(problem, f[n_labeled + pool[t], None], 1.0),
             ]
         )[:, 0]
         block = features.features(t, rows)
@@ -160,17 +160,17 @@ def _run(setting: Setting, seed: int, n_iterations: int) -> dict[str, Any]:
 
 def _pool_indices(problem: Problem, n_iterations: int, size: int) -> Array:
     """The rows of the pool in each batch: those that `ArraySource` draws."""
-    assert problem.unlabelled is not None
+    assert problem.unlabeled is not None
     steps = range(n_iterations)
-    return philox.indices(problem.seed, Purpose.UNLABELLED, steps, size, problem.unlabelled.n_rows)
+    return philox.indices(problem.seed, Purpose.UNLABELED, steps, size, problem.unlabeled.n_rows)
 
 
 def _slopes(problem: Problem, h: Array) -> Array:
     """The derivative of R's losses with respect to h at every row: coefficients of their kernel functions."""
-    n_labelled = problem.n_labelled
-    labelled = labelled_slope(problem, np.arange(n_labelled), h[:n_labelled, None])
-    return np.concatenate([labelled, unlabelled_slope(problem, h[n_labelled:, None], 1.0)])[:, 0]
+    n_labeled = problem.n_labeled
+    labeled = labeled_slope(problem, np.arange(n_labeled), h[:n_labeled, None])
+    return np.concatenate([labeled, unlabeled_slope(problem, h[n_labeled:, None], 1.0)])[:, 0]
 
 
 def _risk(problem: Problem, h: Array, norm: float) -> float:
-    return problem.objective(0, norm, h[: problem.n_labelled], h[problem.n_labelled :])
+    return problem.objective(0, norm, h[: problem.n_labeled], h[problem.n_labeled :])

@@ -116,21 +116,21 @@ def warm(task: Task, data: Dataset) -> None:
 
 def _rows(task: Task, data: Dataset) -> Rows:
     """Labels drawn with the trial's number; the other rows are split into folds or, for times, taken as asked."""
-    trial, n_labelled, n_most = task["trial"], task["n_labelled"], task.get("rows")
-    labels = datasets.mask(data.y, n_labelled, trial)
-    labelled = np.flatnonzero(labels >= 0)
+    trial, n_labeled, n_most = task["trial"], task["n_labeled"], task.get("rows")
+    labels = datasets.mask(data.y, n_labeled, trial)
+    labeled = np.flatnonzero(labels >= 0)
     others = np.random.default_rng([trial, 1]).permutation(np.flatnonzero(labels < 0))
     if task["part"] == "times":
         test, train = others[: task["test_rows"]], others[task["test_rows"] :]
-        n_train = len(train) if n_most is None or n_most < 0 else n_most - n_labelled
+        n_train = len(train) if n_most is None or n_most < 0 else n_most - n_labeled
         if n_train > len(train):
             raise TooFewRowsError(f"the set has {data.n_rows:,} rows")
         train = train[:n_train]
     else:
         folds = np.array_split(others, task["folds"])
-        train = folds.pop(trial % task["folds"])[: None if n_most is None else n_most - n_labelled]
+        train = folds.pop(trial % task["folds"])[: None if n_most is None else n_most - n_labeled]
         test = np.random.default_rng([trial, 2]).permutation(np.concatenate(folds))[: task.get("test_rows")]
-    used = np.sort(np.concatenate([labelled, train]))
+    used = np.sort(np.concatenate([labeled, train]))
     return Rows(data.X[used], labels[used], data.X[test], data.y[test])
 
 

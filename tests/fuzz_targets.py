@@ -593,7 +593,7 @@ def _other_columns(chance):
 _TOML = """
 title = "tiny"
 sets = []
-n_labelled = 20
+n_labeled = 20
 seconds = 1
 [tuning]
 by = "tsg"

@@ -7,7 +7,7 @@ slowly and as plainly as can be.
 import math
 from functools import cache
 
-STREAM = {"frequency": 0, "phase": 1, "scale": 2, "labelled": 3, "unlabelled": 4, "reference": 5}
+STREAM = {"frequency": 0, "phase": 1, "scale": 2, "labeled": 3, "unlabeled": 4, "reference": 5}
 
 
 def philox4x32(counter, key):
@@ -98,7 +98,7 @@ def sign(r):
     return (r > 0) - (r < 0)
 
 
-UNLABELLED = {
+UNLABELED = {
     "hat": lambda r: -sign(r) if abs(r) < 1 else 0.0,
     "squared_hat": lambda r: sign(r) * (abs(r) - 1) if abs(r) < 1 else 0.0,
     "ramp": lambda r: -sign(r) if 0.3 < abs(r) < 1 else 0.0,
@@ -115,29 +115,29 @@ def predict(x, alphas, kernel, seed, m):
     return f
 
 
-def train(labelled, unlabelled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed, draw_labeled, slope=hinge):
+def train(labeled, unlabeled, *, T, m, batch, gamma, C, C_star, kernel, loss, seed, draw_labeled, slope=hinge):
     """Algorithm 1 with mini-batches: the coefficients, a list of m for each iteration.
 
-    `labelled` is a list of (x, y). Unless they are drawn all the same, a batch that could hold all of them is all.
+    `labeled` is a list of (x, y). Unless they are drawn all the same, a batch that could hold all of them is all.
     """
     alphas = []
     for i in range(T):
-        if len(labelled) <= batch and not draw_labeled:
-            batch_l = labelled
+        if len(labeled) <= batch and not draw_labeled:
+            batch_l = labeled
         else:
-            batch_l = [labelled[index(seed, "labelled", i, b, len(labelled))] for b in range(batch)]
-        batch_u = [unlabelled[index(seed, "unlabelled", i, b, len(unlabelled))] for b in range(batch)]
+            batch_l = [labeled[index(seed, "labeled", i, b, len(labeled))] for b in range(batch)]
+        batch_u = [unlabeled[index(seed, "unlabeled", i, b, len(unlabeled))] for b in range(batch)]
         f_l = [predict(x, alphas, kernel, seed, m) for x, _ in batch_l]
         f_u = [predict(x, alphas, kernel, seed, m) for x in batch_u]
         alpha = []
         for j in range(m):
-            labelled_part = sum(
+            labeled_part = sum(
                 slope(f, y) * feature(kernel, seed, i, j, x, m) for f, (x, y) in zip(f_l, batch_l)
             ) / len(batch_l)
-            unlabelled_part = sum(
-                UNLABELLED[loss](f) * feature(kernel, seed, i, j, x, m) for f, x in zip(f_u, batch_u)
+            unlabeled_part = sum(
+                UNLABELED[loss](f) * feature(kernel, seed, i, j, x, m) for f, x in zip(f_u, batch_u)
             ) / len(batch_u)
-            alpha.append(-gamma(i) * (C * labelled_part + C_star * unlabelled_part))
+            alpha.append(-gamma(i) * (C * labeled_part + C_star * unlabeled_part))
         alphas = [[(1 - gamma(i)) * a for a in older] for older in alphas]
         alphas.append(alpha)
     return alphas

@@ -95,7 +95,7 @@ def test_adjoint_is_the_transpose(name):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_row_does_not_depend_on_threads_or_neighbours(kernel, dtype, monkeypatch):
+def test_a_row_does_not_depend_on_threads_or_neighbors(kernel, dtype, monkeypatch):
     monkeypatch.setattr(cpu, "_WORTH_A_THREAD", 1)
     X, alpha, G = example(700, 5, n_blocks=11, K=2)
     X = X.astype(dtype)

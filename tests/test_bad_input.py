@@ -33,7 +33,7 @@ from s3vm import (
     S3VMClassifierCV,
 )
 from s3vm.kernels import KERNELS, Laplacian, Polynomial
-from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
+from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
 from s3vm.solvers.steps import STEPS
@@ -339,7 +339,7 @@ def test_settings_of_the_cluster(name):
         S3VMClassifier(**{name: WRONG["array"]}).fit(Collection(), Y)
 
 
-PARTS = [*SOLVERS.values(), *STEPS.values(), *KERNELS.values(), *LABELLED_LOSSES.values(), *UNLABELLED_LOSSES.values()]
+PARTS = [*SOLVERS.values(), *STEPS.values(), *KERNELS.values(), *LABELED_LOSSES.values(), *UNLABELED_LOSSES.values()]
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_on_after_loading(tmp_path):
 
 
 def drawn(source, n_rows=9):
-    return source.batches(0, Purpose.UNLABELLED, range(1), n_rows)
+    return source.batches(0, Purpose.UNLABELED, range(1), n_rows)
 
 
 BATCHES = {
@@ -558,7 +558,7 @@ def test_no_path():
             FileSource(path)
 
 
-def test_unlabelled_rows_that_do_not_fit(folder, tmp_path):
+def test_unlabeled_rows_that_do_not_fit(folder, tmp_path):
     np.save(tmp_path / "holes.npy", NAN)
     with raises("values are missing or infinite, the first in row 1", TableError):
         make().fit(X[:8], Y[:8], X_unlabeled=tmp_path / "holes.npy")
@@ -580,7 +580,7 @@ def test_a_graphics_card_that_is_not_there():
         make(backend="gpu").fit(X, Y)
 
 
-def test_no_unlabelled_rows_is_a_plain_svm():
+def test_no_unlabeled_rows_is_a_plain_svm():
     labels = (X[:, 0] > 0).astype(int)
     with pytest.warns(UserWarning, match=r"no unlabelled rows.*plain SVM.*-1"):
         clf = S3VMClassifier(C=10, gamma=2.0, random_state=0).fit(X, labels)

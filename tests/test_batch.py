@@ -17,22 +17,22 @@ CPU = backend("cpu", "float64")
 
 
 def problem_with_graph(graph_cost, C_star=0.0, columns=1):
-    problem = make_problem(RBF(0.7), "exp", C_star=C_star, columns=columns, labelled_loss=SquaredHinge())
+    problem = make_problem(RBF(0.7), "exp", C_star=C_star, columns=columns, labeled_loss=SquaredHinge())
     X, _ = rows()
     return replace(problem, graph=NeighborGraph.of(X, 5), graph_cost=np.full(columns, graph_cost))
 
 
 def objective(problem, k, f, norm):
     """R of a function with these values at all rows."""
-    n_l = problem.n_labelled
-    labelled = problem.costs[:, k] @ np.maximum(0, 1 - problem.targets[:, k] * f[:n_l]) ** 2 / 2
-    gaps = problem.unlabelled_cost[k] * np.exp(-3 * f[n_l:] ** 2).mean()
-    return norm / 2 + labelled + gaps + problem.graph_cost[k] / 2 * float(problem.graph.roughness(f[:, None])[0])
+    n_l = problem.n_labeled
+    labeled = problem.costs[:, k] @ np.maximum(0, 1 - problem.targets[:, k] * f[:n_l]) ** 2 / 2
+    gaps = problem.unlabeled_cost[k] * np.exp(-3 * f[n_l:] ** 2).mean()
+    return norm / 2 + labeled + gaps + problem.graph_cost[k] / 2 * float(problem.graph.roughness(f[:, None])[0])
 
 
 def value_of(problem, model, k):
     X, _ = rows()
-    gram = problem.kernel.gram(model.centres.astype(float), model.centres.astype(float))
+    gram = problem.kernel.gram(model.centers.astype(float), model.centers.astype(float))
     norm = model.weights[:, k] @ gram @ model.weights[:, k]
     return objective(problem, k, model.decision(X, CPU)[:, k], float(norm))
 
@@ -72,28 +72,28 @@ def test_gaps_end_in_a_minimum(graph_cost):
     before, after = (state.model().decision(X, CPU)[6:].mean() for state in (first, end))
     assert before == pytest.approx(after, abs=1e-6)
 
-    centred = K - K[:, 6:].mean(axis=1, keepdims=True)  # the functions of mean 0, at all rows
+    centerd = K - K[:, 6:].mean(axis=1, keepdims=True)  # the functions of mean 0, at all rows
 
     def risk(a):
-        f = centred.T @ a + after
+        f = centerd.T @ a + after
         slack, gap = np.maximum(0, 1 - y * f[:6]), np.exp(-3 * f[6:] ** 2)
         value = a @ K @ a / 2 + c @ slack**2 / 2 + 5 * gap.mean() + graph_cost / 2 * f @ (L @ f) / len(X)
         slope = graph_cost * (L @ f) / len(X)
         slope[:6] -= c * y * slack
         slope[6:] += 5 / 30 * -6 * f[6:] * gap
-        return value, K @ a + centred @ slope
+        return value, K @ a + centerd @ slope
 
     order = {row.tobytes(): at for at, row in enumerate(X)}
     start = np.zeros(len(X))
     model = end.model()
-    start[[order[row.tobytes()] for row in np.ascontiguousarray(model.centres)]] = model.weights[:, 0]
+    start[[order[row.tobytes()] for row in np.ascontiguousarray(model.centers)]] = model.weights[:, 0]
     found = minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-9})
     assert risk(start)[0] == pytest.approx(end.record["objective"], rel=1e-6)
     assert found.fun == pytest.approx(risk(start)[0], rel=1e-4)
 
 
 def test_newton_and_batch_agree_without_a_graph():
-    problem = make_problem(RBF(0.7), "exp", C_star=5.0, labelled_loss=SquaredHinge())
+    problem = make_problem(RBF(0.7), "exp", C_star=5.0, labeled_loss=SquaredHinge())
     ours = last(Batch(max_iter=500).run(problem, CPU))
     newton = last(Newton().run(problem, CPU))
     assert ours.record["objective"] <= newton.record["objective"] * 1.01
@@ -101,11 +101,11 @@ def test_newton_and_batch_agree_without_a_graph():
 
 def test_columns_of_different_costs_are_those_of_runs_of_their_own():
     both = problem_with_graph(3.0, C_star=5.0, columns=2)
-    both.graph_cost[1], both.unlabelled_cost[1] = 30.0, 1.0
+    both.graph_cost[1], both.unlabeled_cost[1] = 30.0, 1.0
     model = last(Batch().run(both, CPU)).model()
     X, _ = rows()
     for k in (0, 1):
-        alone = problem_with_graph(float(both.graph_cost[k]), C_star=float(both.unlabelled_cost[k]), columns=2)
+        alone = problem_with_graph(float(both.graph_cost[k]), C_star=float(both.unlabeled_cost[k]), columns=2)
         alone.targets[:] = both.targets[:, [k, k]]
         alone.prior[:] = both.prior[[k, k]]
         single = last(Batch().run(alone, CPU)).model()

@@ -34,7 +34,7 @@ from test_report import assert_self_contained, browse, needs_browser, read
 TINY = """
 title = "tiny"
 sets = ["toy"]
-n_labelled = 40
+n_labeled = 40
 seconds = 20
 notes = "Nothing real."
 [solvers]
@@ -195,7 +195,7 @@ class Terminal(io.StringIO):
 SLOW = """
 sets = ["{name}"]
 synthetic = true
-n_labelled = 40
+n_labeled = 40
 seconds = {seconds}
 megabytes = {megabytes}
 processes = 1
@@ -293,7 +293,7 @@ def test_what_a_child_comes_to():
 
 def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
     """A set that is missing, and a solver that cannot be made, are told; neither ends the worker."""
-    task = {"part": "errors", "set": "toy", "synthetic": False, "rows": None, "trial": 0, "n_labelled": 40, "folds": 5}
+    task = {"part": "errors", "set": "toy", "synthetic": False, "rows": None, "trial": 0, "n_labeled": 40, "folds": 5}
     task |= {"solver": "svm", "subject": {"kind": "svm", "settings": {}, "printed": False, "weight": 1.0}, "C": 1.0}
     others = [task | {"set": "nowhere"}, task | {"subject": task["subject"] | {"kind": "none"}, "solver": "none"}, task]
     asked = "".join(json.dumps({"task": one, "seconds": 20, "megabytes": 4000}) + "\n" for one in others)
@@ -353,9 +353,9 @@ def test_ctrl_c(tmp_path):
         ("[times]\nseconds = 0", "tiny.toml: times has seconds = 0: give a number from 0.001 to 10,000,000"),
         ("megabytes = 1e300", "tiny.toml: the file has megabytes = 1e+300: give a number from 1 to 1,000,000,000"),
         ("megabytes = -5", "tiny.toml: the file has megabytes = -5: give a number from 1 to 1,000,000,000"),
-        ("n_labelled = 0", "tiny.toml: the file has n_labelled = 0: give a number from 1 to 1,000,000,000"),
-        (f"n_labelled = {10**4000}", "tiny.toml: the file has n_labelled = 1000"),
-        (f"n_labelled = {'9' * 5000}", "tiny.toml is not valid TOML: Exceeds the limit"),
+        ("n_labeled = 0", "tiny.toml: the file has n_labeled = 0: give a number from 1 to 1,000,000,000"),
+        (f"n_labeled = {10**4000}", "tiny.toml: the file has n_labeled = 1000"),
+        (f"n_labeled = {'9' * 5000}", "tiny.toml is not valid TOML: Exceeds the limit"),
         ("processes = 0", "tiny.toml: the file has processes = 0: give a number from 1 to 1,000"),
         ("processes = 1000000", "tiny.toml: the file has processes = 1000000: give a number from 1 to 1,000"),
         ("[errors]\ntrials = 0", "tiny.toml: errors has trials = 0: give a number from 1 to"),
@@ -417,7 +417,7 @@ def test_constants_of_the_theorems():
     setting = theory.Setting()
     r = np.linspace(-4, 4, 100_001)
     problem = setting.problem(0)
-    slope_l, slope_u = problem.labelled_loss.grad(r, 1.0), problem.unlabelled_loss.grad(r)
+    slope_l, slope_u = problem.labeled_loss.grad(r, 1.0), problem.unlabeled_loss.grad(r)
     M, M1 = setting.slopes()
     assert pytest.approx(setting.C * abs(slope_l).max() + setting.C_star * abs(slope_u).max(), rel=1e-6) == M
     second = [abs(np.diff(slope)).max() / (r[1] - r[0]) for slope in (slope_l, slope_u)]

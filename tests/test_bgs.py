@@ -11,7 +11,7 @@ from s3vm.backends import backend
 from s3vm.kernels import RBF, Polynomial
 from s3vm.losses import Hinge, SmoothHinge
 from s3vm.philox import Purpose, indices
-from s3vm.solvers.bgs.bgs import NeighbourGraph
+from s3vm.solvers.bgs.bgs import NeighborGraph
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -22,11 +22,11 @@ PLAIN = {"anchor": False, "implicit": False, "balance": False, "intercept": Fals
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_equals_a_literal_loop(p):
     """Le et al.'s update on a dictionary of coefficients, without budgets."""
-    problem = make_problem(RBF(0.7), "hat", labelled_loss=Hinge())
+    problem = make_problem(RBF(0.7), "hat", labeled_loss=Hinge())
     settings = {"look_ahead": 3, "n_neighbors": 4, "exponent": p, "unlabeled_budget": None, "step": Decaying(t0=1)}
     state = last(BGS(max_iter=5, batch_size=2, **settings, **PLAIN).run(problem, ENGINE))
     X, y = rows()
-    graph = NeighbourGraph(X, 4, RBF(0.7), np.ones(len(X)))
+    graph = NeighborGraph(X, 4, RBF(0.7), np.ones(len(X)))
     coefficients = dict.fromkeys(range(len(X)), 0.0)
 
     def f(i):
@@ -34,7 +34,7 @@ def test_equals_a_literal_loop(p):
 
     for t in range(15):
         gamma, slopes = 1 / (2 + t), dict.fromkeys(range(len(X)), 0.0)
-        for i in indices(problem.seed, Purpose.LABELLED, range(t, t + 1), 2, 6)[0]:
+        for i in indices(problem.seed, Purpose.LABELED, range(t, t + 1), 2, 6)[0]:
             if y[i] * f(i) < 1:
                 slopes[i] -= 6 / 2 * 2.0 * y[i]
         for u, v in graph.draw(problem.seed, range(t, t + 1), 2)[0]:
@@ -49,7 +49,7 @@ def test_equals_a_literal_loop(p):
 
 def test_the_graph_joins_nearest_rows():
     X, _ = rows()
-    graph = NeighbourGraph(X, 3, RBF(0.7), np.ones(len(X)))
+    graph = NeighborGraph(X, 3, RBF(0.7), np.ones(len(X)))
     distance = np.linalg.norm(X[:, None] - X, axis=2) + np.diag(np.full(len(X), np.inf))
     nearest = np.argsort(distance, axis=1)[:, :3]
     expected = {tuple(sorted((i, int(j)))) for i in range(len(X)) for j in nearest[i]}
@@ -63,13 +63,13 @@ def test_the_graph_joins_nearest_rows():
 
 @pytest.mark.parametrize("maintenance", ["removal", "projection"])
 def test_budgets_are_kept(maintenance):
-    problem = make_problem(RBF(0.7), "hat", columns=2, labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "hat", columns=2, labeled_loss=SmoothHinge())
     solver = BGS(max_iter=20, batch_size=8, labeled_budget=3, unlabeled_budget=0.2, maintenance=maintenance)
     for state in solver.run(problem, ENGINE):
         used = state.weights != 0
         assert used[state.at < 6].sum(axis=0).max() <= 3
         assert used[state.at >= 6].sum(axis=0).max() <= 6
-        f = state.evaluate(problem.labelled)
+        f = state.evaluate(problem.labeled)
         np.testing.assert_allclose(state.scores, f, atol=1e-9)
 
 
@@ -103,7 +103,7 @@ def test_two_moons():
 
 
 def test_without_cost_it_is_the_supervised_svm():
-    problem = make_problem(RBF(0.7), "hat", C_star=0.0, labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "hat", C_star=0.0, labeled_loss=SmoothHinge())
     assert len(list(BGS().run(problem, ENGINE))) == 1
 
 
@@ -115,7 +115,7 @@ def test_rows_that_are_all_alike():
 
 def test_as_printed():
     """One row and one edge a step, no intercept, and the budgets of the paper."""
-    problem = make_problem(RBF(0.7), "hat", labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "hat", labeled_loss=SmoothHinge())
     solver = BGS.as_printed(look_ahead=4)
     states = list(solver.run(problem, ENGINE))
     assert len(states) == solver.iterations(problem) == 8, "30 steps, four at a time"
@@ -124,18 +124,16 @@ def test_as_printed():
     assert found.max() == 0.2 * 30, "a fifth of the unlabelled rows"
 
 
-def test_unlabelled_rows_that_the_kernel_cannot_take():
-    problem = make_problem(Polynomial(1.0, degree=3, coef0=0.0), "hat", labelled_loss=SmoothHinge())
+def test_unlabeled_rows_that_the_kernel_cannot_take():
+    problem = make_problem(Polynomial(1.0, degree=3, coef0=0.0), "hat", labeled_loss=SmoothHinge())
     far = ArraySource(1e120 * rows()[0], np.arange(6, 36), np.float64)
     with pytest.raises(ValueError, match="standardise"):
-        last(BGS().run(replace(problem, unlabelled=far), ENGINE))
+        last(BGS().run(replace(problem, unlabeled=far), ENGINE))
 
 
 def test_a_kernel_that_is_not_finite():
     with pytest.raises(ValueError, match="standardise"):
-        last(
-            BGS().run(make_problem(Polynomial(1e200, degree=3, coef0=0.0), "hat", labelled_loss=SmoothHinge()), ENGINE)
-        )
+        last(BGS().run(make_problem(Polynomial(1e200, degree=3, coef0=0.0), "hat", labeled_loss=SmoothHinge()), ENGINE))
 
 
 @pytest.mark.parametrize(
@@ -156,4 +154,4 @@ def test_settings_are_checked(wrong):
 
 def test_other_losses_are_refused():
     with pytest.raises(ValueError, match="BGS cannot minimise loss"):
-        last(BGS().run(make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge()), ENGINE))
+        last(BGS().run(make_problem(RBF(0.7), "exp", labeled_loss=SmoothHinge()), ENGINE))

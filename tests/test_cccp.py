@@ -15,7 +15,7 @@ from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
 from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge
 from s3vm.problem import Problem
 from s3vm.solvers import CCCP, smo
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import labeled_gram, supervised
 from s3vm.sources import ArraySource
 from toy import last
 
@@ -23,25 +23,25 @@ KERNELS = [RBF(0.5), Laplacian(0.3), Matern(0.5), Polynomial(0.5, degree=2), Pol
 ENGINE = backend("cpu", "float64", cache_bytes=64 << 20)
 
 
-def make(kernel=None, loss=None, seed=0, n_labelled=12, n_unlabelled=80, C=10.0, weight=1.0, X=None, y=None, columns=1):
+def make(kernel=None, loss=None, seed=0, n_labeled=12, n_unlabeled=80, C=10.0, weight=1.0, X=None, y=None, columns=1):
     rng = np.random.default_rng(seed)
     if X is None:
-        X = rng.normal(size=(n_labelled + n_unlabelled, 3))
+        X = rng.normal(size=(n_labeled + n_unlabeled, 3))
         y = np.where(X[:, 0] + 0.3 * rng.normal(size=len(X)) > 0.2, 1.0, -1.0)
-    targets = np.tile(y[:n_labelled, None], columns)
+    targets = np.tile(y[:n_labeled, None], columns)
     if np.all(targets == targets[0]):
         targets[0] *= -1
     return Problem(
-        labelled=X[:n_labelled],
+        labeled=X[:n_labeled],
         targets=targets,
         costs=np.full(targets.shape, C),
-        unlabelled=ArraySource(X, np.arange(n_labelled, X.shape[0]), X.dtype) if n_unlabelled else None,
-        unlabelled_cost=np.full(columns, weight * C * n_labelled),
+        unlabeled=ArraySource(X, np.arange(n_labeled, X.shape[0]), X.dtype) if n_unlabeled else None,
+        unlabeled_cost=np.full(columns, weight * C * n_labeled),
         prior=(targets > 0).mean(axis=0),
         prior_is_known=False,
         kernel=kernel or RBF(0.5),
-        labelled_loss=Hinge(),
-        unlabelled_loss=loss or Ramp(),
+        labeled_loss=Hinge(),
+        unlabeled_loss=loss or Ramp(),
         seed=seed,
         n_models=1,
     )
@@ -74,7 +74,7 @@ def test_ends_at_a_minimum(kernel):
     """No small step to another function of the same mean lowers Eq. 1."""
     problem = make(kernel)
     column = last(CCCP(tol=1e-8).run(problem, ENGINE)).columns[0]
-    n_l, K = problem.n_labelled, kernel.gram(problem.all_rows(), problem.all_rows())
+    n_l, K = problem.n_labeled, kernel.gram(problem.all_rows(), problem.all_rows())
     rng = np.random.default_rng(0)
 
     def objective(weights):
@@ -91,13 +91,13 @@ def test_ends_at_a_minimum(kernel):
 
 @pytest.mark.parametrize("n_columns", [1, 3])
 def test_holds_the_balance(n_columns):
-    problem = make(columns=n_columns, n_labelled=50)
+    problem = make(columns=n_columns, n_labeled=50)
     for state in CCCP(balance="prior").run(problem, ENGINE):
         for k, column in enumerate(state.columns):
             assert column.scores[50:].mean() == pytest.approx(2 * problem.prior[k] - 1, abs=1e-9)
-    start = labelled_gram(problem.kernel, problem.labelled)
+    start = labeled_gram(problem.kernel, problem.labeled)
     dual, intercept = supervised(start, problem.targets, problem.costs)
-    mean = (problem.kernel.gram(problem.all_rows()[50:], problem.labelled) @ dual + intercept).mean(axis=0)
+    mean = (problem.kernel.gram(problem.all_rows()[50:], problem.labeled) @ dual + intercept).mean(axis=0)
     for state in CCCP().run(problem, ENGINE):
         np.testing.assert_allclose([column.scores[50:].mean() for column in state.columns], mean, atol=1e-6)
 
@@ -108,20 +108,20 @@ def test_without_balance_it_goes_lower():
         assert objectives(CCCP(balance=None), problem)[-1] <= objectives(CCCP(balance="prior"), problem)[-1]
 
 
-@pytest.mark.parametrize("settings", [{"n_unlabelled": 0}, {"weight": 0.0}, {"weight": 0.0, "n_unlabelled": 1}])
-def test_is_the_supervised_svm_without_unlabelled_rows(settings):
+@pytest.mark.parametrize("settings", [{"n_unlabeled": 0}, {"weight": 0.0}, {"weight": 0.0, "n_unlabeled": 1}])
+def test_is_the_supervised_svm_without_unlabeled_rows(settings):
     problem = make(**settings)
     (state,) = CCCP().run(problem, ENGINE)
-    dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
+    dual, intercept = supervised(labeled_gram(problem.kernel, problem.labeled), problem.targets, problem.costs)
     np.testing.assert_array_equal(state.model().weights, dual)
     np.testing.assert_array_equal(state.model().intercept, intercept)
 
 
 def test_a_column_of_weight_zero_is_supervised_beside_others():
     problem = make(columns=2)
-    problem.unlabelled_cost[1] = 0.0
+    problem.unlabeled_cost[1] = 0.0
     state = last(CCCP().run(problem, ENGINE))
-    dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
+    dual, intercept = supervised(labeled_gram(problem.kernel, problem.labeled), problem.targets, problem.costs)
     np.testing.assert_array_equal(state.columns[1].weights[: len(dual)], dual[:, 1])
     assert state.columns[1].intercept == intercept[1]
     assert not np.array_equal(state.columns[0].weights[: len(dual)], dual[:, 0])
@@ -139,7 +139,7 @@ def _edge_cases():
     one_class.costs[one_class.targets[:, 1] < 0, 1] = 0.0
     one_class.prior[1] = 1.0
     return {
-        "one unlabelled row": make(n_unlabelled=1),
+        "one unlabelled row": make(n_unlabeled=1),
         "tiny cost": make(C=1e-3),
         "huge cost": make(C=1e4),
         "equal rows": make(X=np.repeat(X[:15], 4, axis=0), y=np.repeat(y[:15], 4)),
@@ -166,14 +166,14 @@ def test_says_so_if_the_kernel_is_not_finite():
 
 
 def test_threads_parts_and_sparse_rows_change_nothing(monkeypatch):
-    problem = make(columns=3, n_unlabelled=200)
+    problem = make(columns=3, n_unlabeled=200)
     problem.costs[:, 1] *= 3
     problem.costs[1:3, 2] = 0
     expected = last(CCCP(tol=1e-8).run(problem, ENGINE)).model()
     threaded = last(CCCP(tol=1e-8).run(problem, backend("cpu", "float64", 3, 64 << 20))).model()
     np.testing.assert_array_equal(threaded.weights, expected.weights)
     X = sparse.csr_array(problem.all_rows())
-    rows = replace(problem, labelled=X[:12], unlabelled=ArraySource(X, np.arange(12, X.shape[0]), "float64"))
+    rows = replace(problem, labeled=X[:12], unlabeled=ArraySource(X, np.arange(12, X.shape[0]), "float64"))
     from_sparse = last(CCCP(tol=1e-8).run(rows, ENGINE)).model()
     monkeypatch.setattr("s3vm.solvers.gram._PART", 32)
     in_parts = last(CCCP(tol=1e-8).run(problem, backend("cpu", "float64", 3, 0))).model()
@@ -224,9 +224,9 @@ def test_goes_on_only_from_its_own_runs():
         next(CCCP().run(problem, ENGINE, last(CCCP(balance=None).run(problem, ENGINE))))
 
 
-@pytest.mark.parametrize(("n_unlabelled", "cache_bytes"), [(2500, 64 << 20), (4000, 0)])
-def test_memory_is_as_foretold(n_unlabelled, cache_bytes):
-    problem, engine = make(n_unlabelled=n_unlabelled, n_labelled=100), backend("cpu", "float32", 1, cache_bytes)
+@pytest.mark.parametrize(("n_unlabeled", "cache_bytes"), [(2500, 64 << 20), (4000, 0)])
+def test_memory_is_as_foretold(n_unlabeled, cache_bytes):
+    problem, engine = make(n_unlabeled=n_unlabeled, n_labeled=100), backend("cpu", "float32", 1, cache_bytes)
     list(CCCP(max_iter=1).run(make(), engine))  # compiles
     tracemalloc.start()
     try:
@@ -253,9 +253,9 @@ def test_two_moons():
 
 def test_says_what_it_cannot_do():
     with pytest.raises(ValueError, match=r"CCCP cannot minimise loss=Exp.*Ramp\(\) or Hat\(\)"):
-        next(CCCP().run(replace(make(), unlabelled_loss=Exponential()), ENGINE))
+        next(CCCP().run(replace(make(), unlabeled_loss=Exponential()), ENGINE))
     with pytest.raises(ValueError, match="CCCP cannot minimise labeled_loss"):
-        next(CCCP().run(replace(make(), labelled_loss=SmoothHinge()), ENGINE))
+        next(CCCP().run(replace(make(), labeled_loss=SmoothHinge()), ENGINE))
     for wrong in ({"max_iter": 0}, {"max_iter": 2.5}, {"tol": 0.0}, {"balance": "yes"}):
         with pytest.raises(ValueError, match=f"CCCP: {next(iter(wrong))}=.* is not valid: give"):
             CCCP(**wrong)

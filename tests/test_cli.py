@@ -145,10 +145,10 @@ def test_fit(folder, tmp_path):
         assert text in shown
     result = of_json(*args)
     assert result["data"]["classes"] == {"ham": int(sum(NAMES[:50] == "ham")), "spam": int(sum(NAMES[:50] == "spam"))}
-    assert result["data"]["unlabelled"] == 550
+    assert result["data"]["unlabeled"] == 550
     assert result["test"]["rows"] == 300
     assert 0 <= result["held_out"]["low"] <= result["held_out"]["error"] <= result["held_out"]["high"] < 0.3
-    assert result["unlabelled"]["weight"] in (0, 0.3, 1)
+    assert result["unlabeled"]["weight"] in (0, 0.3, 1)
     assert result["model"]["tuned"] == ["C", "gamma"]
     clf = S3VMClassifierCV(random_state=0, unlabeled=None)
     some = np.where(KNOWN[:600], NAMES[:600].astype(object), None)
@@ -263,7 +263,7 @@ def test_a_stream_and_a_folder(folder, tmp_path, monkeypatch):
     ]
     assert errors[0] < errors[1] + 0.02
     monkeypatch.setattr("s3vm.cli.inputs.machine_memory", lambda: 20_000)
-    assert of_json("fit", folder / "mails.csv", "-t", "label", "-o", path)["data"]["unlabelled"] == 550
+    assert of_json("fit", folder / "mails.csv", "-t", "label", "-o", path)["data"]["unlabeled"] == 550
     pa_csv.write_csv(table(X[50:600]), tmp_path / "many.csv")
     for many in (folder / "many.parquet", tmp_path / "many.csv"):  # the rows of the latter have to be counted first
         apart = of_json("fit", folder / "few.csv", "-t", "label", "--unlabeled", many, "-o", path, "--C", 1)
@@ -290,12 +290,12 @@ def test_checkpoint_and_time_limit(folder, tmp_path):
 
 
 def test_columns_of_text(folder, tmp_path):
-    colour = pa.array(np.where(X[:, 0] > np.median(X[:, 0]), "red", "blue"))
-    pq.write_table(table(X[:600], np.where(KNOWN[:600], NAMES[:600], ""), colour=colour[:600]), tmp_path / "a.parquet")
+    color = pa.array(np.where(X[:, 0] > np.median(X[:, 0]), "red", "blue"))
+    pq.write_table(table(X[:600], np.where(KNOWN[:600], NAMES[:600], ""), color=color[:600]), tmp_path / "a.parquet")
     assert "encode them" in complaint("fit", tmp_path / "a.parquet", "-t", "label", "-o", tmp_path / "m")
     found = of_json("fit", tmp_path / "a.parquet", "-t", "label", "--encode", "colour", "-o", tmp_path / "m")
     assert found["data"]["features"] == 4
-    pq.write_table(table(X[600:], NAMES[600:], colour=colour[600:]), tmp_path / "b.parquet")
+    pq.write_table(table(X[600:], NAMES[600:], color=color[600:]), tmp_path / "b.parquet")
     assert of_json("evaluate", tmp_path / "m", tmp_path / "b.parquet", "-t", "label")["measures"]["error"] < 0.2
 
 
@@ -405,7 +405,7 @@ def test_evaluate(folder, tmp_path):
     for text in ("Balanced error", "Area under ROC", "as ham", "as spam"):
         assert text in shown
     result = of_json("evaluate", folder / "spam.s3vm", folder / "mails.csv", "-t", "label")
-    assert (result["unlabelled"], result["measures"]["rows"]) == (550, 50)
+    assert (result["unlabeled"], result["measures"]["rows"]) == (550, 50)
 
 
 def test_labels_are_known_by_what_they_read_as(folder, tmp_path):
@@ -425,12 +425,12 @@ def test_a_class_that_is_called_as_a_missing_value(tmp_path):
     pa_csv.write_csv(table(X[:300], some), tmp_path / "na.csv")
     common = ("-t", "label", "--C", 1, "--gamma", 1, "-o", tmp_path / "m.s3vm")
     found = of_json("fit", tmp_path / "na.csv", *common)["data"]
-    assert (set(found["classes"]), found["unlabelled"]) == ({"ham", "spam"}, 250)
+    assert (set(found["classes"]), found["unlabeled"]) == ({"ham", "spam"}, 250)
     pa_csv.write_csv(table(X[:300], np.where(NAMES[:300] == "ham", "None", "spam")), tmp_path / "none.csv")
     assert "if NA, None or ? is a class, give --mark nan" in complaint("fit", tmp_path / "none.csv", *common)
     assert set(of_json("fit", tmp_path / "none.csv", *common, "--mark", "nan")["data"]["classes"]) == {"None", "spam"}
     found = of_json("evaluate", tmp_path / "m.s3vm", tmp_path / "none.csv", "-t", "label")
-    assert (found["unlabelled"], found["measures"]["rows"]) == (0, 300), "the model knows its classes"
+    assert (found["unlabeled"], found["measures"]["rows"]) == (0, 300), "the model knows its classes"
 
 
 def test_info(folder, tmp_path):

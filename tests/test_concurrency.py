@@ -118,7 +118,7 @@ def stream():
 
 def read(source, seed, steps=range(150)):
     """Batches of a source, one after the other, and a sample on the way."""
-    return [source.batches(seed, Purpose.UNLABELLED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
+    return [source.batches(seed, Purpose.UNLABELED, range(k, k + 1), 64) for k in steps] + [source.sample(seed, 50)]
 
 
 def test_searches_in_threads_leave_warnings_alone(monkeypatch):

@@ -173,7 +173,7 @@ def test_data_frames_of_unknown_divisions_and_missing_labels(client, rows, alone
     assert_same_model(alone, in_memory)
 
 
-def test_labelled_rows_in_memory_and_unlabelled_ones_on_the_cluster(client, rows):
+def test_labeled_rows_in_memory_and_unlabeled_ones_on_the_cluster(client, rows):
     X, y = rows
     known = y != -1
     one = S3VMClassifier(**PLAIN).fit(np.concatenate([X[known], X[~known]]), np.concatenate([y[known], y[~known]]))
@@ -306,7 +306,7 @@ def test_what_a_worker_does(rows):
     rng = np.random.default_rng(0)
     arrays = {"dual": (12, 2), "lift": (2,), "intercept": (2,), "span": (64, 2), "cost": (2,)}
     point = Iterate(**{name: rng.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}, n_blocks=2)
-    question = 3, Purpose.UNLABELLED, range(4, 5), 200
+    question = 3, Purpose.UNLABELED, range(4, 5), 200
     at = philox.indices(*question, N).ravel()
     whole = puller.on(engine).gradient(engine, engine.features(kernel, 3, 32, 4), rows[0][at], point)
     none = puller.on(engine).gradient(engine, engine.features(kernel, 3, 32, 4), rows[0][:0], point)
@@ -323,7 +323,7 @@ def test_what_a_worker_does(rows):
     with pytest.raises(RuntimeError, match="stopped"):
         front.pull(*question, point)
     nothing = dask_rows._prepared(0, rows[0][:0], rows[1][:0], -1, "float32")
-    assert (nothing.unlabelled.shape, nothing.labelled.shape, len(nothing.labels)) == ((0, 4), (0, 4), 0)
+    assert (nothing.unlabeled.shape, nothing.labeled.shape, len(nothing.labels)) == ((0, 4), (0, 4), 0)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_call_that_fails(monkeypatch, problem, status, kind, words):
     monkeypatch.setattr(cluster.ClusterSource, "_place", placed)
     source = cluster.ClusterSource(Scheduler(one=[0]), [], [3], 2, 1.0, None, 1.0)
     with pytest.raises(kind, match=words):
-        source.pull(None, 0, Purpose.UNLABELLED, range(7, 8), 4, None)
+        source.pull(None, 0, Purpose.UNLABELED, range(7, 8), 4, None)
 
 
 def test_the_model_needs_no_cluster(client, rows, tmp_path):

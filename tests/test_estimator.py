@@ -131,18 +131,18 @@ def test_a_class_of_one_row_is_warned_about(flowers):
     [TSG(), PrintedTSG(**PLAIN | {"max_iter": 600, "batch_size": 256, "n_features": 256, "ramp": 0.5})],
     ids=["anchored", "Algorithm 1"],
 )
-def test_without_unlabelled_weight_it_is_an_svm(solver):
+def test_without_unlabeled_weight_it_is_an_svm(solver):
     """At C* = 0 the boundary is that of scikit-learn's SVC: at once, or after enough iterations of Algorithm 1."""
     X, y = make_moons(2200, noise=0.2, random_state=0)
-    labelled, points = X[:200], X[200:]
+    labeled, points = X[:200], X[200:]
     some = np.r_[y[:200], np.full(2000, -1)]
-    svc = SVC(C=1.0, gamma=1.0).fit(labelled, y[:200])
+    svc = SVC(C=1.0, gamma=1.0).fit(labeled, y[:200])
     clf = S3VMClassifier(solver, C=1.0, gamma=1.0, unlabeled_weight=0, probability=False, random_state=0).fit(X, some)
     assert clf.n_iter_ == (1 if isinstance(solver, TSG) else 600)
     assert np.mean(clf.predict(points) == svc.predict(points)) >= 0.98
 
 
-def test_unlabelled_rows_are_used(moons):
+def test_unlabeled_rows_are_used(moons):
     X, _, some = moons
     ignored, used = (make(unlabeled_weight=w).fit(X, some).decision_function(X) for w in (0, 1.0))
     assert np.abs(ignored - used).max() > 0.05
@@ -544,7 +544,7 @@ def test_scikit_learn_tools(moons):
     assert search.best_params_["C"] == 10.0
 
 
-def test_labelled_folds(moons):
+def test_labeled_folds(moons):
     X, _, some = moons
     tested = []
     for train, test in LabeledKFold(5).split(X, some):
@@ -623,7 +623,7 @@ def warned_here(caught, words):
     return files == [__file__] * len(files) != []
 
 
-def test_unlabelled_rows_under_their_old_name(moons):
+def test_unlabeled_rows_under_their_old_name(moons):
     X, _, some = moons
     expected = make().fit(X[:40], some[:40], X_unlabeled=X[40:]).decision_function(X)
     for kind in (S3VMClassifier, S3VMClassifierCV):
@@ -710,7 +710,7 @@ def test_the_backend_is_built_once(moons, monkeypatch):
     assert len(built) == 1
 
 
-def test_too_many_labelled_rows_for_an_exact_start():
+def test_too_many_labeled_rows_for_an_exact_start():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = np.where(np.arange(20_000) < 19_000, (X[:, 0] > 0).astype(int), -1)

@@ -187,8 +187,8 @@ def test_more_than_onnx_holds(tmp_path, what):
     if what == "features":
         clf.model_ = Model(RBF(1.0), 0, 3000, np.zeros((100, 8192, 1), np.float32), np.zeros(1))
     else:
-        centres = sparse.csr_array((60_000, 10_000), dtype=np.float32)
-        clf.model_ = Model(RBF(1.0), 0, 10_000, nothing, np.zeros(1), centres, np.zeros((60_000, 1)))
+        centers = sparse.csr_array((60_000, 10_000), dtype=np.float32)
+        clf.model_ = Model(RBF(1.0), 0, 10_000, nothing, np.zeros(1), centers, np.zeros((60_000, 1)))
     with pytest.raises(ValueError, match=r"2 GB at most.* (4\.92|2\.4) GB.*compress"):
         to_onnx(clf, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -367,7 +367,7 @@ def test_kernels_and_rows_of_any_kind(kernel, dtype):
     for rows in (X, sparse.csr_array(X)):
         small = compress(clf.fit(rows, some), rows, into="landmarks", size=50)
         assert small.compression_.agreement > 0.9
-        assert sparse.issparse(small.model_.centres) == sparse.issparse(rows)
+        assert sparse.issparse(small.model_.centers) == sparse.issparse(rows)
         assert np.isfinite(compress(clf, rows, into="features", size=50).decision_function(rows)).all()
 
 

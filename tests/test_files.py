@@ -129,7 +129,7 @@ def test_sparse_rows(tmp_path, kernel, index):
     X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
     model = S3VMClassifier(FEW, kernel=kernel, random_state=0, unlabeled_weight=1.0).fit(X, some)
     loaded = round_trip(model, tmp_path)
-    assert sparse.issparse(loaded.model_.centres)
+    assert sparse.issparse(loaded.model_.centers)
     assert_same(loaded, model, X)
     assert_same(loaded, model, X.toarray())
 

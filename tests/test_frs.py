@@ -27,24 +27,24 @@ def test_equals_a_literal_loop(loss, draw):
     expected = np.zeros(m)
     for t in range(T):
         gamma = 1 / (2 + t)
-        labelled = indices(problem.seed, Purpose.LABELLED, range(t, t + 1), batch, 6)[0] if draw else np.arange(6)
+        labeled = indices(problem.seed, Purpose.LABELED, range(t, t + 1), batch, 6)[0] if draw else np.arange(6)
         gradient = np.zeros(m)
-        for i in labelled:
+        for i in labeled:
             if y[i] * (phi[i] @ expected) < 1:
-                gradient -= 6 / len(labelled) * 2.0 * y[i] * phi[i]
-        for i in indices(problem.seed, Purpose.UNLABELLED, range(t, t + 1), batch, 30)[0]:
+                gradient -= 6 / len(labeled) * 2.0 * y[i] * phi[i]
+        for i in indices(problem.seed, Purpose.UNLABELED, range(t, t + 1), batch, 30)[0]:
             r = phi[6 + i] @ expected
-            gradient += 5.0 / batch * problem.unlabelled_loss.grad(np.array(r)) * phi[6 + i]
+            gradient += 5.0 / batch * problem.unlabeled_loss.grad(np.array(r)) * phi[6 + i]
         expected = (1 - gamma) * expected - gamma * gradient
     np.testing.assert_allclose(w, expected, rtol=0, atol=1e-10)
 
 
-def test_converges_to_the_minimiser_on_its_features():
-    problem = make_problem(RBF(0.7), "hat", C_star=0.0, labelled_loss=SquaredHinge())
+def test_converges_to_the_minimizer_on_its_features():
+    problem = make_problem(RBF(0.7), "hat", C_star=0.0, labeled_loss=SquaredHinge())
     model = last(
         FRS(max_iter=4000, n_features=64, step="decaying", intercept=False, balance=False).run(problem, ENGINE)
     )
-    phi = ENGINE.features(RBF(0.7), problem.seed, 64, 3).features(0, problem.labelled)
+    phi = ENGINE.features(RBF(0.7), problem.seed, 64, 3).features(0, problem.labeled)
     y, cost = problem.targets[:, 0], problem.costs[0, 0]
 
     def objective(w):
@@ -58,7 +58,7 @@ def test_converges_to_the_minimiser_on_its_features():
 def test_the_intercept_holds_the_balance():
     problem = make_problem(RBF(0.7), "exp")
     model = last(FRS(max_iter=50, n_features=64, batch_size=8).run(problem, ENGINE)).model()
-    scores = model.decision(problem.unlabelled.sample(problem.seed, 500), ENGINE)
+    scores = model.decision(problem.unlabeled.sample(problem.seed, 500), ENGINE)
     assert scores.mean() == pytest.approx(2 * problem.prior[0] - 1, abs=1e-9)
 
 

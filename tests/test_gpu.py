@@ -125,7 +125,7 @@ def test_a_whole_run_on_the_kernels(fused, as_printed):
     assert all(isinstance(value, float) for value in there.record.values())
     for found, expected in zip((there.model(), there), (here.model(), here), strict=True):
         if found is there:
-            np.testing.assert_allclose(found.labelled_scores(), expected.labelled_scores(), atol=1e-4)
+            np.testing.assert_allclose(found.labeled_scores(), expected.labeled_scores(), atol=1e-4)
         else:
             np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-4)
             np.testing.assert_allclose(found.intercept, expected.intercept, atol=1e-4)

@@ -19,7 +19,7 @@ from s3vm.problem import Problem
 from s3vm.solvers import CCCP, TSG, Incremental
 from s3vm.solvers.incremental import active_set_path as path
 from s3vm.solvers.incremental.active_set_path import ActiveSetPath
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import labeled_gram, supervised
 from s3vm.sources import ArraySource
 from toy import last
 
@@ -48,21 +48,21 @@ def cancer(seed, n=140):
 SETS = {"gaussian": gaussian, "moons": moons, "cancer": cancer}
 
 
-def make(X, y, labelled, unlabelled, kernel=None, loss=None, C=10.0, weight=1.0, columns=1):
+def make(X, y, labeled, unlabeled, kernel=None, loss=None, C=10.0, weight=1.0, columns=1):
     """A problem with some of the rows labelled and some not; column k has its costs times k + 1."""
-    targets = np.tile(y[labelled][:, None], columns)
+    targets = np.tile(y[labeled][:, None], columns)
     costs = C * np.tile(np.arange(1.0, columns + 1), (len(targets), 1))
     return Problem(
-        labelled=X[labelled],
+        labeled=X[labeled],
         targets=targets,
         costs=costs,
-        unlabelled=ArraySource(X, np.asarray(unlabelled), X.dtype) if len(unlabelled) else None,
-        unlabelled_cost=weight * costs.sum(axis=0),
+        unlabeled=ArraySource(X, np.asarray(unlabeled), X.dtype) if len(unlabeled) else None,
+        unlabeled_cost=weight * costs.sum(axis=0),
         prior=(targets > 0).mean(axis=0),
         prior_is_known=False,
         kernel=kernel or RBF(0.5),
-        labelled_loss=Hinge(),
-        unlabelled_loss=loss or Ramp(),
+        labeled_loss=Hinge(),
+        unlabeled_loss=loss or Ramp(),
         seed=0,
         n_models=1,
     )
@@ -74,7 +74,7 @@ def violation(problem, state, k=0):
     It is written down with two copies of an unlabelled row, as Collobert et al. have it, and with the beta that f asks
     for: a labelled row is in [0, yC], copies of an unlabelled one are in y [-beta, C* - beta].
     """
-    column, n_l = state.columns[k], problem.n_labelled
+    column, n_l = state.columns[k], problem.n_labeled
     rows = problem.all_rows().astype(np.float64)
     f = problem.kernel.gram(rows, rows) @ column.weights + column.intercept
     np.testing.assert_allclose(column.scores, f, rtol=0, atol=1e-5 * max(1.0, np.abs(f).max()))
@@ -85,7 +85,7 @@ def violation(problem, state, k=0):
     norm = column.weights @ (f - column.intercept)
     np.testing.assert_allclose(column.objective, problem.objective(k, norm, f[:n_l], f[n_l:]), rtol=1e-6, atol=1e-3)
 
-    cost, s = problem.unlabelled_cost[k] / n_u, getattr(problem.unlabelled_loss, "s", 0.0)
+    cost, s = problem.unlabeled_cost[k] / n_u, getattr(problem.unlabeled_loss, "s", 0.0)
     f_u, beta_up, beta_down = f[n_l:], cost * (f[n_l:] < s), cost * (-f[n_l:] < s)
     # One copy is at an end of its box, unless |f| = 1: the other then has the rest of the sum.
     up = np.where(f_u < 0, cost - beta_up, a[n_l:] + cost - beta_down)
@@ -108,22 +108,22 @@ def violation(problem, state, k=0):
 def stream(solver, X, y, seed, size, **settings):
     """The problem and the state after rows, labelled or not, have come and left at random, `size` at a time."""
     rng = np.random.default_rng(seed)
-    labelled, unlabelled, fresh = list(range(16)), list(range(24, 84)), list(range(84, len(X)))
+    labeled, unlabeled, fresh = list(range(16)), list(range(24, 84)), list(range(84, len(X)))
     more = list(range(16, 24))
-    labelled[:2] = [int(np.argmax(y > 0)), int(np.argmax(y < 0))]
-    problem = make(X, y, labelled, unlabelled, **settings)
+    labeled[:2] = [int(np.argmax(y > 0)), int(np.argmax(y < 0))]
+    problem = make(X, y, labeled, unlabeled, **settings)
     state = last(solver.run(problem, ENGINE))
     assert violation(problem, state) < 1e-5
     for what in rng.permutation(["more", "less", "label", "unlabel"] * 4):
         if what == "more":
-            unlabelled, fresh = unlabelled + fresh[:size], fresh[size:]
+            unlabeled, fresh = unlabeled + fresh[:size], fresh[size:]
         elif what == "less":
-            unlabelled = list(np.delete(unlabelled, rng.choice(len(unlabelled), size, replace=False)))
+            unlabeled = list(np.delete(unlabeled, rng.choice(len(unlabeled), size, replace=False)))
         elif what == "label" and more:
-            labelled = [*labelled, more.pop()]
+            labeled = [*labeled, more.pop()]
         else:
-            labelled.pop(int(rng.integers(2, len(labelled))))
-        problem = make(X, y, labelled, unlabelled, **settings)
+            labeled.pop(int(rng.integers(2, len(labeled))))
+        problem = make(X, y, labeled, unlabeled, **settings)
         state = last(solver.run(problem, ENGINE, state))
         assert violation(problem, state) < 1e-5
     return problem, state
@@ -179,18 +179,18 @@ def test_rows_that_are_hard_to_tell_apart(change, C):
         stream(PATH, change(X), y, 0, 5, C=C, weight=weight)
 
 
-@pytest.mark.parametrize("n_unlabelled", [0, 1, 2])
-def test_few_unlabelled_rows(n_unlabelled):
+@pytest.mark.parametrize("n_unlabeled", [0, 1, 2])
+def test_few_unlabeled_rows(n_unlabeled):
     X, y = gaussian(0)
-    labelled = list(range(12))
-    some = make(X, y, labelled, list(range(20, 20 + n_unlabelled)))
-    many = make(X, y, labelled, list(range(20, 60)))
+    labeled = list(range(12))
+    some = make(X, y, labeled, list(range(20, 20 + n_unlabeled)))
+    many = make(X, y, labeled, list(range(20, 60)))
     first = last(Incremental().run(some, ENGINE))
     for problem, state in ((some, first), (many, last(Incremental().run(many, ENGINE, first)))):
         if problem.n_rows > 12:
             assert violation(problem, state) < 1e-5
     back = last(Incremental().run(some, ENGINE, last(Incremental().run(many, ENGINE))))
-    if n_unlabelled:
+    if n_unlabeled:
         assert violation(some, back) < 1e-5
     else:
         np.testing.assert_allclose(back.columns[0].scores, first.columns[0].scores, atol=1e-9)
@@ -207,7 +207,7 @@ def test_a_column_of_one_sign(weight):
 def test_supervised_without_a_weight():
     X, y = gaussian(0)
     problem = make(X, y, list(range(20)), list(range(30, 60)), weight=0.0)
-    dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
+    dual, intercept = supervised(labeled_gram(problem.kernel, problem.labeled), problem.targets, problem.costs)
     state = last(Incremental().run(problem, ENGINE))
     np.testing.assert_array_equal(state.columns[0].weights[:20], dual[:, 0])
     assert state.columns[0].intercept == intercept[0]
@@ -225,7 +225,7 @@ def test_costs_labels_and_weights_change():
     flipped = make(X, np.where(np.arange(len(y)) == 5, -y, y), *rows)
     for changed in (make(X, y, *rows, C=1.0), make(X, y, *rows, weight=0.2), flipped, make(X, y, *rows, weight=0.0)):
         after = last(PATH.run(changed, ENGINE, state))
-        if changed.uses_unlabelled:
+        if changed.uses_unlabeled:
             assert violation(changed, after) < 1e-5
         again = last(PATH.run(problem, ENGINE, after))
         assert violation(problem, again) < 1e-5
@@ -280,19 +280,19 @@ def test_rounding_that_matters_is_noticed():
     X, y = gaussian(0)
     problem = make(30 * X, y, list(range(20)), list(range(20, 80)), kernel=Polynomial(1.0, degree=3), C=100.0)
     state = None
-    for n_unlabelled in (40, 50, 60):
-        problem = replace(problem, unlabelled=ArraySource(30 * X, np.arange(20, 20 + n_unlabelled), X.dtype))
+    for n_unlabeled in (40, 50, 60):
+        problem = replace(problem, unlabeled=ArraySource(30 * X, np.arange(20, 20 + n_unlabeled), X.dtype))
         state = last(PATH.run(problem, ENGINE, state))
         assert violation(problem, state) < 1e-3
 
 
 def path_of(problem):
     """A path on which no unlabelled row has set out yet, and the settings it was made with."""
-    rows, n_l = problem.all_rows(), problem.n_labelled
+    rows, n_l = problem.all_rows(), problem.n_labeled
     gram, n = problem.kernel.gram(rows, rows), problem.n_rows
     share = np.where(np.arange(n) < n_l, 0.0, 1 / (n - n_l))
     label = np.append(problem.targets[:, 0], np.zeros(n - n_l))
-    cap = np.append(problem.costs[:, 0], np.full(n - n_l, problem.unlabelled_cost[0] / (n - n_l)))
+    cap = np.append(problem.costs[:, 0], np.full(n - n_l, problem.unlabeled_cost[0] / (n - n_l)))
     start = path.Point(np.zeros(n), np.zeros(n), np.full(n, path.AWAY), np.zeros(n), 0.0, 0.0)
     boxes = gram, label, share, gram @ share, cap, 0.0, -0.2
     return boxes, ActiveSetPath(*boxes, start)
@@ -335,9 +335,9 @@ def test_a_path_in_small(monkeypatch):
 
 def test_rows_that_left_leave_the_matrix():
     X, y = gaussian(0)
-    labelled, state = list(range(20)), None
+    labeled, state = list(range(20)), None
     for first in range(20, 80):
-        problem = make(X, y, labelled, list(range(first, first + 40)))
+        problem = make(X, y, labeled, list(range(first, first + 40)))
         state = last(PATH.run(problem, ENGINE, state))
         assert state.columns[0].resume_state.carryover.matrix.n <= 1.25 * 60 + 2
     assert violation(problem, state) < 1e-5
@@ -345,9 +345,9 @@ def test_rows_that_left_leave_the_matrix():
 
 def test_two_runs_go_on_from_one_state():
     X, y = moons(0)
-    labelled = list(range(20))
-    state = last(PATH.run(make(X, y, labelled, list(range(20, 80))), ENGINE))
-    one, other = make(X, y, labelled, list(range(20, 90))), make(X, y, labelled, list(range(30, 95)))
+    labeled = list(range(20))
+    state = last(PATH.run(make(X, y, labeled, list(range(20, 80))), ENGINE))
+    one, other = make(X, y, labeled, list(range(20, 90))), make(X, y, labeled, list(range(30, 95)))
     first = last(PATH.run(one, ENGINE, state))
     second = last(PATH.run(other, ENGINE, state))
     assert max(violation(one, first), violation(other, second)) < 1e-5

@@ -10,17 +10,17 @@ from s3vm import Light, S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Polynomial
 from s3vm.solvers.light import _switched
-from s3vm.solvers.supervised import labelled_gram, supervised
+from s3vm.solvers.supervised import labeled_gram, supervised
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
 ENGINE = backend("cpu", "float64", cache_bytes=1 << 24)
 
 
-def pairs_left(y, scores, n_labelled):
+def pairs_left(y, scores, n_labeled):
     """The largest sum of slacks of a positive and a negative row."""
-    slack = np.maximum(0, 1 - y * scores)[n_labelled:]
-    signs = y[n_labelled:]
+    slack = np.maximum(0, 1 - y * scores)[n_labeled:]
+    signs = y[n_labeled:]
     return slack[signs > 0].max() + slack[signs < 0].max()
 
 
@@ -31,7 +31,7 @@ def test_ends_with_no_switchable_pair_and_the_exact_share(seed, prior, cost):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 3))
     source = ArraySource(X, np.arange(6, 60), "float64")
-    problem = replace(make_problem(RBF(0.7), "hat", C_star=cost), labelled=X[:6], unlabelled=source)
+    problem = replace(make_problem(RBF(0.7), "hat", C_star=cost), labeled=X[:6], unlabeled=source)
     problem = replace(problem, prior=np.array([prior]))
     for state in Light().run(problem, ENGINE):
         column = state.columns[0]
@@ -63,21 +63,21 @@ def test_every_swap_lowers_the_objective_on_its_own():
 
 
 def test_without_cost_it_is_the_supervised_svm():
-    problem = make_problem(RBF(0.7), "hat", n_labelled=20, C_star=0.0)
+    problem = make_problem(RBF(0.7), "hat", n_labeled=20, C_star=0.0)
     states = list(Light(tol=1e-5).run(problem, ENGINE))
     assert len(states) == 1
-    dual, intercept = supervised(labelled_gram(problem.kernel, problem.labelled), problem.targets, problem.costs)
-    expected = problem.kernel.gram(problem.all_rows(), problem.labelled) @ dual + intercept
+    dual, intercept = supervised(labeled_gram(problem.kernel, problem.labeled), problem.targets, problem.costs)
+    expected = problem.kernel.gram(problem.all_rows(), problem.labeled) @ dual + intercept
     np.testing.assert_allclose(states[0].model().decision(problem.all_rows(), ENGINE), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("C", [1e-3, 1e4])
-@pytest.mark.parametrize("n_unlabelled", [1, 2, 30])
-def test_few_rows_and_extreme_costs(n_unlabelled, C):
+@pytest.mark.parametrize("n_unlabeled", [1, 2, 30])
+def test_few_rows_and_extreme_costs(n_unlabeled, C):
     X, _ = rows()
     X = np.concatenate([X, X[:6]])  # labelled rows that are unlabelled as well
     problem = make_problem(RBF(0.7), "hat", C=C, C_star=C)
-    problem = replace(problem, unlabelled=ArraySource(X[::-1].copy(), np.arange(n_unlabelled), "float64"))
+    problem = replace(problem, unlabeled=ArraySource(X[::-1].copy(), np.arange(n_unlabeled), "float64"))
     assert np.isfinite(last(Light().run(problem, ENGINE)).model().decision(X, ENGINE)).all()
 
 

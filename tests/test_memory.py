@@ -22,7 +22,7 @@ def large(n_rows, rows=None):
     """A problem of that many rows, which are not there: a stride of 0 shows one row many times."""
     one = np.zeros((1, 5), dtype=np.float32)
     rows = np.broadcast_to(one, (n_rows, 5)) if rows is None else rows
-    return replace(make_problem(RBF(0.7), "hat", "float32"), unlabelled=ArraySource(rows))
+    return replace(make_problem(RBF(0.7), "hat", "float32"), unlabeled=ArraySource(rows))
 
 
 def test_machine_memory_is_that_of_the_machine():
@@ -68,5 +68,5 @@ def test_estimates_grow_with_the_rows_and_know_sparse_ones(name):
     few, many = (solver.memory(large(n), ENGINE) for n in (1000, 100_000))
     assert few < many or name in ("frs", "tsg")  # which keep random features in place of rows
     wide = sparse.csr_array((20_000, 100_000), dtype=np.float32)
-    problem = replace(large(0, wide), labelled=sparse.csr_array((6, 100_000), dtype=np.float32))
+    problem = replace(large(0, wide), labeled=sparse.csr_array((6, 100_000), dtype=np.float32))
     assert solver.memory(problem, ENGINE) < 8 << 30

@@ -28,7 +28,7 @@ def make(**settings):
     return S3VMClassifier(**{"solver": FEW, "unlabeled_weight": 1.0, "random_state": 0, **settings})
 
 
-def test_each_labelled_row_is_tested_once_and_unlabelled_rows_are_always_trained_on(moons):
+def test_each_labeled_row_is_tested_once_and_unlabeled_rows_are_always_trained_on(moons):
     X, y, some = moons
     splits = list(LabeledKFold(4, shuffle=True, random_state=0).split(X, some))
     assert len(splits) == LabeledKFold(4).get_n_splits() == 4

@@ -25,8 +25,8 @@ SPACES = {"rows": Newton(), "landmarks": Newton(n_landmarks=20), "conjugate grad
 
 
 def problem_with(**settings):
-    changed = {name: settings.pop(name) for name in list(settings) if name in ("unlabelled", "unlabelled_loss")}
-    problem = make_problem(settings.pop("kernel", RBF(0.7)), "exp", labelled_loss=SquaredHinge(), **settings)
+    changed = {name: settings.pop(name) for name in list(settings) if name in ("unlabeled", "unlabeled_loss")}
+    problem = make_problem(settings.pop("kernel", RBF(0.7)), "exp", labeled_loss=SquaredHinge(), **settings)
     return replace(problem, **changed)
 
 
@@ -37,7 +37,7 @@ def solve(problem, solver=None):
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("s", [0.5, 3.0, 5.0])
 def test_derivatives_are_differences(name, s):
-    problem = problem_with(unlabelled_loss=Exponential(s))
+    problem = problem_with(unlabeled_loss=Exponential(s))
     work = _Work(SPACES[name], problem)
     space = work._space
     risk = _Risk(problem, 0, space, 0.2, 0.7)
@@ -68,14 +68,14 @@ def test_preconditioner_is_the_inverse_of_the_convex_hessian(name):
     assert space.inner(wrong, wrong) < 1e-12 * space.inner(f, f)
 
 
-@pytest.mark.parametrize("unlabelled", [True, False])
+@pytest.mark.parametrize("unlabeled", [True, False])
 @pytest.mark.parametrize("C", [0.1, 12.0, 1e4])
-def test_without_unlabelled_rows_it_is_the_squared_hinge_svm(C, unlabelled):
-    problem = problem_with(n_labelled=20, C=C, C_star=0.0)
-    if not unlabelled:
-        problem = replace(problem, unlabelled=None)
+def test_without_unlabeled_rows_it_is_the_squared_hinge_svm(C, unlabeled):
+    problem = problem_with(n_labeled=20, C=C, C_star=0.0)
+    if not unlabeled:
+        problem = replace(problem, unlabeled=None)
     column = solve(problem).columns[0]
-    gram = problem.kernel.gram(problem.labelled, problem.labelled)
+    gram = problem.kernel.gram(problem.labeled, problem.labeled)
     y, costs = problem.targets[:, 0], problem.costs[:, 0]
 
     def objective(z):
@@ -95,16 +95,16 @@ def test_without_unlabelled_rows_it_is_the_squared_hinge_svm(C, unlabelled):
 
 def feature_objective(problem, target):
     """Eq. 1 of the first column over features of all rows, whose mean is held at `target`."""
-    everything, n_l = problem.all_rows(), problem.n_labelled
+    everything, n_l = problem.all_rows(), problem.n_labeled
     values, vectors = np.linalg.eigh(problem.kernel.gram(everything, everything))
     Z = vectors[:, values > 1e-10] * np.sqrt(values[values > 1e-10])
     Z -= Z[n_l:].mean(axis=0)
-    y, costs, cost = problem.targets[:, 0], problem.costs[:, 0], problem.unlabelled_cost[0]
+    y, costs, cost = problem.targets[:, 0], problem.costs[:, 0], problem.unlabeled_cost[0]
 
     def objective(v):
         r = Z @ v + target
-        of_labelled, of_unlabelled = problem.labelled_loss.grad(r[:n_l], y), problem.unlabelled_loss.grad(r[n_l:])
-        slope = np.concatenate([costs * of_labelled, cost / len(of_unlabelled) * of_unlabelled])
+        of_labeled, of_unlabeled = problem.labeled_loss.grad(r[:n_l], y), problem.unlabeled_loss.grad(r[n_l:])
+        slope = np.concatenate([costs * of_labeled, cost / len(of_unlabeled) * of_unlabeled])
         return problem.objective(0, v @ v, r[:n_l], r[n_l:]), v + Z.T @ slope
 
     return Z, objective
@@ -113,7 +113,7 @@ def feature_objective(problem, target):
 def generic(problem, start):
     """What L-BFGS makes of the first column from the scores `start` on: the objective before and after, and the size
     of the gradient before."""
-    target = start[problem.n_labelled :].mean()
+    target = start[problem.n_labeled :].mean()
     Z, objective = feature_objective(problem, target)
     v = np.linalg.lstsq(Z, start - target, rcond=None)[0]
     options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
@@ -124,8 +124,8 @@ def generic(problem, start):
 
 @pytest.mark.parametrize("s", [1.0, 3.0, 5.0])
 @pytest.mark.parametrize("C", [1.0, 12.0, 100.0, 1000.0])
-def test_objective_is_as_low_as_that_of_a_generic_optimiser(C, s):
-    problem = problem_with(C=C, C_star=C, unlabelled_loss=Exponential(s))
+def test_objective_is_as_low_as_that_of_a_generic_optimizer(C, s):
+    problem = problem_with(C=C, C_star=C, unlabeled_loss=Exponential(s))
     columns = [state.columns[0] for state in Newton().run(problem, ENGINE)]
     first_of_last_round = next(column for column in columns if column.resume_state.round == 9)
     end = columns[-1]
@@ -137,11 +137,11 @@ def test_objective_is_as_low_as_that_of_a_generic_optimiser(C, s):
     assert found >= end.objective * (1 - 1e-8)
 
 
-def test_annealing_finds_lower_minima_than_a_generic_optimiser():
+def test_annealing_finds_lower_minima_than_a_generic_optimizer():
     ratios = []
-    for n_labelled in (6, 10, 14):
+    for n_labeled in (6, 10, 14):
         for C in (100.0, 1000.0):
-            problem = problem_with(n_labelled=n_labelled, C=C, C_star=C)
+            problem = problem_with(n_labeled=n_labeled, C=C, C_star=C)
             columns = [state.columns[0] for state in Newton().run(problem, ENGINE)]
             ratios.append(columns[-1].objective / generic(problem, columns[0].scores)[1])
     assert np.mean(ratios) < 0.95
@@ -207,13 +207,13 @@ def test_corners(case, C, kernel, solver):
     X, _ = rows()
     if case == "duplicates":
         both = np.concatenate([X[:6], X[:6], X[6:12], X[6:12]])
-        problem = replace(problem, unlabelled=ArraySource(both, None, "float64"))
+        problem = replace(problem, unlabeled=ArraySource(both, None, "float64"))
     if case == "one class":
         problem.costs[problem.targets[:, 1] > 0, 1] = 0.0
     if case == "one unlabelled":
-        problem = replace(problem, unlabelled=ArraySource(X, np.array([7]), "float64"))
+        problem = replace(problem, unlabeled=ArraySource(X, np.array([7]), "float64"))
     if case == "none costs":
-        problem.unlabelled_cost[1] = 0.0
+        problem.unlabeled_cost[1] = 0.0
     state = solve(problem, solver)
     assert np.isfinite(state.model().decision(X, ENGINE)).all()
     assert state.record["gradient"] < 1e-4
@@ -221,9 +221,9 @@ def test_corners(case, C, kernel, solver):
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_landmarks_are_the_same_rows_every_time(columns):
-    centres = [solve(problem_with(columns=columns), Newton(n_landmarks=9)).centres for _ in range(2)]
-    assert centres[0].shape == (15, 3)
-    np.testing.assert_array_equal(*centres)
+    centers = [solve(problem_with(columns=columns), Newton(n_landmarks=9)).centers for _ in range(2)]
+    assert centers[0].shape == (15, 3)
+    np.testing.assert_array_equal(*centers)
 
 
 def test_a_step_that_does_not_fall_is_none():
@@ -234,8 +234,8 @@ def test_a_step_that_does_not_fall_is_none():
 
 def test_a_supervised_fit_ends_where_no_step_falls(monkeypatch):
     monkeypatch.setattr(newton, "_backtrack", lambda value, slope: 0.0)
-    problem = problem_with(n_labelled=20)
-    gram = problem.kernel.gram(problem.labelled, problem.labelled)
+    problem = problem_with(n_labeled=20)
+    gram = problem.kernel.gram(problem.labeled, problem.labeled)
     fits = newton._supervised_fits(gram, problem, 0, np.zeros(20), 0.0, tolerance=0.0)
     assert len(list(islice(fits, 3))) == 1
 
@@ -248,7 +248,7 @@ def test_kernel_that_is_not_finite():
 
 def test_losses_it_cannot_take():
     with pytest.raises(ValueError, match=r"Newton cannot minimise labeled_loss=Hinge\(\)"):
-        solve(replace(problem_with(), labelled_loss=Hinge()))
+        solve(replace(problem_with(), labeled_loss=Hinge()))
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_memory_is_foreseen(solver):
     y = np.where(X[:, :1] > 0, 1.0, -1.0)[:50]
     problem = replace(
         problem_with(),
-        labelled=X[:50],
+        labeled=X[:50],
         targets=y,
         costs=np.ones_like(y),
-        unlabelled=ArraySource(X, np.arange(50, 1500), "float64"),
+        unlabeled=ArraySource(X, np.arange(50, 1500), "float64"),
         kernel=RBF(0.1),
     )
     tracemalloc.start()
@@ -315,8 +315,8 @@ def test_memory_is_foreseen(solver):
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_supervised_columns_are_resumed_bit_for_bit(stop):
-    problem = problem_with(columns=2, n_labelled=20)
-    problem.unlabelled_cost[1] = 0.0
+    problem = problem_with(columns=2, n_labeled=20)
+    problem.unlabeled_cost[1] = 0.0
     states = list(Newton().run(problem, ENGINE))
     resumed = last(Newton().run(problem, ENGINE, states[stop - 1]))
     for a, b in zip(states[-1].columns, resumed.columns):

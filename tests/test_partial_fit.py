@@ -25,9 +25,9 @@ FAST = {"C": 3.0, "gamma": 2.0, "random_state": 0, "unlabeled_weight": 1.0}
 X_TEST, Y_TEST = make_moons(2000, noise=0.15, random_state=999)
 
 
-def rows(number, n_rows=256, n_labelled=10):
+def rows(number, n_rows=256, n_labeled=10):
     X, y = make_moons(n_rows, noise=0.15, random_state=number)
-    return X, np.where(np.arange(n_rows) < n_labelled, y, -1)
+    return X, np.where(np.arange(n_rows) < n_labeled, y, -1)
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=IDS)
@@ -35,7 +35,7 @@ def test_rows_that_come_over_time(solver):
     clf = S3VMClassifier(solver, **FAST)
     for number in range(6):
         before = getattr(clf, "n_iter_", 0)
-        clf.partial_fit(*rows(number, n_labelled=10 if number % 2 == 0 else 0))
+        clf.partial_fit(*rows(number, n_labeled=10 if number % 2 == 0 else 0))
         assert clf.n_iter_ == (60 if number == 0 else before + 256 // solver.batch_size)
     assert clf.score(X_TEST, Y_TEST) > 0.9
     assert len(clf.history_["objective"]) == clf.n_iter_
@@ -66,7 +66,7 @@ def test_new_labels_count_at_once():
     clf = S3VMClassifier(SOLVERS[0], **FAST | {"unlabeled_weight": 1e-9})
     labels = []
     for number in range(3):
-        X, some = rows(number, n_labelled=20)
+        X, some = rows(number, n_labeled=20)
         clf.partial_fit(X, some)
         labels.append((X[:20], some[:20]))
     X, y = (np.concatenate(part) for part in zip(*labels))
@@ -102,8 +102,8 @@ def test_blocks_are_visited_again():
     # Up to the cap nothing is different, and scores that were carried on are those of the model.
     free = list(configured("printed_tsg", max_iter=11).run(problem, engine))
     np.testing.assert_array_equal(states[3].model().coefficients, free[3].model().coefficients)
-    scores = states[-1].model().decision(problem.labelled, engine)
-    np.testing.assert_allclose(states[-1].labelled_scores(), scores, rtol=1e-9, atol=1e-12)
+    scores = states[-1].model().decision(problem.labeled, engine)
+    np.testing.assert_allclose(states[-1].labeled_scores(), scores, rtol=1e-9, atol=1e-12)
     assert solver.memory(problem, engine) < configured("printed_tsg", max_iter=11).memory(problem, engine)
     for stop in (1, 5, 10):
         resumed = last(solver.run(problem, engine, states[stop - 1]))
@@ -112,9 +112,9 @@ def test_blocks_are_visited_again():
         PrintedTSG(max_blocks=0)
 
 
-def test_labelled_rows_only_at_first():
+def test_labeled_rows_only_at_first():
     clf = S3VMClassifier(SOLVERS[0], **FAST)
-    X, some = rows(0, n_labelled=20)
+    X, some = rows(0, n_labeled=20)
     with pytest.warns(UserWarning, match="no unlabelled rows"):
         clf.partial_fit(X[:12], some[:12])
     with pytest.warns(UserWarning, match="no unlabelled rows"):
@@ -126,11 +126,11 @@ def test_labelled_rows_only_at_first():
 
 def test_several_classes_text_and_sparse_rows():
     rng = np.random.RandomState(0)
-    centres = 3 * rng.randn(3, 4)
+    centers = 3 * rng.randn(3, 4)
     clf = S3VMClassifier(SOLVERS[0], **FAST | {"gamma": 0.2, "unlabeled": None})
     for _ in range(3):
         y = rng.randint(3, size=150)
-        X = sparse.csr_array(centres[y] + rng.randn(150, 4))
+        X = sparse.csr_array(centers[y] + rng.randn(150, 4))
         clf.partial_fit(X, [("a", "b", "c")[code] if at < 15 else None for at, code in enumerate(y)])
     assert clf.classes_.tolist() == ["a", "b", "c"]
     assert np.mean(clf.predict(X) == np.array(["a", "b", "c"])[y]) > 0.9
@@ -172,7 +172,7 @@ def test_the_reservoir_is_a_fair_sample():
     assert not isinstance(arrivals, ArraySource)
 
 
-def test_which_labelled_rows_stay():
+def test_which_labeled_rows_stay():
     labels = np.array(["a", "b", "a", "a", "a", "a", "a"])
     assert newest_labels(labels, 4).tolist() == [1, 4, 5, 6]
     assert newest_labels(labels, 2).tolist() == [1, 6]

@@ -57,8 +57,8 @@ def test_every_number_is_its_address():
     normals = philox.normals(seed, Purpose.FREQUENCY, 2, 4, 5)
     assert normals[3, 4] == pytest.approx(literal.normal(seed, "frequency", 2, 3, 4), rel=1e-14)
     np.testing.assert_array_equal(philox.normals(seed, Purpose.FREQUENCY, 2, 2, 3), normals[:2, :3])
-    assert philox.indices(seed, Purpose.LABELLED, range(9, 11), 30, 1000).tolist() == [
-        [literal.index(seed, "labelled", block, row, 1000) for row in range(30)] for block in (9, 10)
+    assert philox.indices(seed, Purpose.LABELED, range(9, 11), 30, 1000).tolist() == [
+        [literal.index(seed, "labeled", block, row, 1000) for row in range(30)] for block in (9, 10)
     ]
 
 
@@ -79,7 +79,7 @@ def test_streams_blocks_and_seeds_differ():
         (philox.normals(1, Purpose.FREQUENCY, 0, 200, 100), stats.norm()),
         (philox.cauchy(1, Purpose.FREQUENCY, 0, 200, 100), stats.cauchy()),
         (philox.students(1, Purpose.FREQUENCY, 0, 20000, 1, degrees=3), stats.t(3)),
-        (philox.indices(1, Purpose.LABELLED, range(1), 20000, 2**31) / 2**31, stats.uniform()),
+        (philox.indices(1, Purpose.LABELED, range(1), 20000, 2**31) / 2**31, stats.uniform()),
     ],
     ids=["uniform", "normal", "cauchy", "student", "index"],
 )
@@ -100,7 +100,7 @@ def test_signs_are_fair():
 
 
 def test_indices_reach_both_ends_and_refuse_nothing_to_draw_from():
-    assert set(philox.indices(0, Purpose.LABELLED, range(1), 200, 3)[0]) == {0, 1, 2}
+    assert set(philox.indices(0, Purpose.LABELED, range(1), 200, 3)[0]) == {0, 1, 2}
     for n in (0, 2**32):
         with pytest.raises(ValueError, match="rows"):
-            philox.indices(0, Purpose.LABELLED, range(1), 1, n)
+            philox.indices(0, Purpose.LABELED, range(1), 1, n)

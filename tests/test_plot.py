@@ -128,11 +128,11 @@ def test_score_histogram_of_more_classes():
     sample = Sample(*many[:3])
     counts, codes = diagnostics.score_bins(sample), sample.codes
     right = sample.scores.argmax(axis=1) == codes
-    labelled = np.sum([counts[f"class {name}"] for name in "abcdefgh"], axis=0)
-    assert np.sum(labelled[counts["from"] >= 0]) == pytest.approx(np.sum(right[codes >= 0]), abs=2)
+    labeled = np.sum([counts[f"class {name}"] for name in "abcdefgh"], axis=0)
+    assert np.sum(labeled[counts["from"] >= 0]) == pytest.approx(np.sum(right[codes >= 0]), abs=2)
 
 
-def test_score_histogram_without_unlabelled_rows():
+def test_score_histogram_without_unlabeled_rows():
     clf, X, y, _ = supervised()
     ax = plot.score_histogram(clf, X, y)
     assert legend(ax) == ["class 0", "class 1"]

@@ -90,10 +90,10 @@ def make(variant="tsg", kind=S3VMClassifier, **settings):
 
 
 LOSSES = {
-    f"{variant}, {labelled} and {unlabelled}": (variant, labelled, unlabelled)
+    f"{variant}, {labeled} and {unlabeled}": (variant, labeled, unlabeled)
     for variant in SMALL
-    for labelled, others in VARIANTS[variant][1]
-    for unlabelled in others
+    for labeled, others in VARIANTS[variant][1]
+    for unlabeled in others
 }
 
 
@@ -109,8 +109,8 @@ def test_every_solver(variant, problem, kernel, dtype):
 
 @given(problem=problems(ordinary=True), losses=st.sampled_from(list(LOSSES)), kernel=st.sampled_from(list(KERNELS)))
 def test_every_loss(problem, losses, kernel):
-    variant, labelled, unlabelled = LOSSES[losses]
-    check(make(variant, kernel=kernel, labeled_loss=labelled, loss=unlabelled), *problem)
+    variant, labeled, unlabeled = LOSSES[losses]
+    check(make(variant, kernel=kernel, labeled_loss=labeled, loss=unlabeled), *problem)
 
 
 @given(problem=problems(), gamma=st.sampled_from(["scale", "median"]), kernel=st.sampled_from(list(KERNELS)))

@@ -19,16 +19,16 @@ from s3vm.kernels import Polynomial
 from s3vm.training.loop import OutOfTime
 
 
-def clusters(n_labelled=60, n=800, noise=0.0, seed=0):
+def clusters(n_labeled=60, n=800, noise=0.0, seed=0):
     """Two clusters in ten dimensions that a few labels show badly and many rows show well."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n)
     X = rng.normal(size=(n, 10)) + 0.9 * np.where(y[:, None] == 1, 1, -1) * np.r_[np.ones(3), np.zeros(7)]
     given = np.where(rng.random(n) < noise, rng.integers(0, 2, n), y)
-    return X, y, np.where(np.arange(n) < n_labelled, given, -1)
+    return X, y, np.where(np.arange(n) < n_labeled, given, -1)
 
 
-def test_unlabelled_rows_that_help_are_used():
+def test_unlabeled_rows_that_help_are_used():
     X, y, some = clusters()
     clf = S3VMClassifier(random_state=0).fit(X, some)
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:60], y[:60])
@@ -40,7 +40,7 @@ def test_unlabelled_rows_that_help_are_used():
         assert set(measures) == {"brier", "error", "balanced_error", "average_precision", "z"}
 
 
-def test_unlabelled_rows_that_do_not_help_are_left_alone():
+def test_unlabeled_rows_that_do_not_help_are_left_alone():
     """Labels without any relation to the rows: the answer is the supervised one, to the last digit."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, 600)
@@ -57,19 +57,19 @@ def test_unlabelled_rows_that_do_not_help_are_left_alone():
 
 
 def test_without_weight_it_is_svc():
-    X, y, some = clusters(n_labelled=100)
+    X, y, some = clusters(n_labeled=100)
     clf = S3VMClassifier(C=3.0, gamma=0.05, unlabeled_weight=0, random_state=0).fit(X, some)
     svc = SVC(C=3.0, gamma=0.05).fit(X[:100], y[:100])
     np.testing.assert_allclose(clf.decision_function(X), svc.decision_function(X), atol=5e-3)
     assert clf.safety_ is None
 
 
-@pytest.mark.parametrize("n_labelled", [6, 20, 40])
-def test_few_labels_are_said_to_be_few(n_labelled):
-    X, _, some = clusters(n_labelled=n_labelled, seed=3)
+@pytest.mark.parametrize("n_labeled", [6, 20, 40])
+def test_few_labels_are_said_to_be_few(n_labeled):
+    X, _, some = clusters(n_labeled=n_labeled, seed=3)
     safety = S3VMClassifier(random_state=0).fit(X, some).safety_
-    assert safety.uncertain == (n_labelled < 30)
-    assert ("uncertain" in safety.sentence) == (n_labelled < 30)
+    assert safety.uncertain == (n_labeled < 30)
+    assert ("uncertain" in safety.sentence) == (n_labeled < 30)
 
 
 def test_multiclass():
@@ -104,7 +104,7 @@ def test_brier_losses():
 
 def test_collapse_is_said():
     """A kernel so narrow that every new row gets the intercept's class."""
-    X, y, _ = clusters(n_labelled=100)
+    X, y, _ = clusters(n_labeled=100)
     some = np.where((np.arange(len(y)) < 100) & ((y == 1) | (np.arange(len(y)) % 2 == 0)), y, -1)
     words = r"collapse: 0 of 500 unlabelled rows are predicted as 0, where .* were expected.*class_prior"
     with pytest.warns(UserWarning, match=words):
@@ -127,7 +127,7 @@ def test_tuning_finds_a_better_width():
 
 
 def test_tuning_is_the_search_it_says_it_is():
-    X, y, some = clusters(n_labelled=80)
+    X, y, some = clusters(n_labeled=80)
     clf = S3VMClassifierCV(Cs=[1.0, 10.0], factors=[0.5, 2.0], unlabeled_weight=0, random_state=0).fit(X, some)
     assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:80], y[:80])
@@ -141,14 +141,14 @@ def test_tuning_where_the_best_score_makes_many_errors(monkeypatch):
         return np.full(len(codes), 1 - np.mean(predicted_codes(scores) != codes))
 
     monkeypatch.setattr("s3vm.estimators.tuning.brier_losses", upside_down)
-    X, _, some = clusters(n_labelled=80)
+    X, _, some = clusters(n_labeled=80)
     clf = S3VMClassifierCV(Cs=[1e-4, 10.0], factors=[1e-3, 2.0, 1e4], unlabeled_weight=0, random_state=0).fit(X, some)
     assert clf.cv_errors_.max() > clf.cv_errors_.min() + 0.2
     assert clf.cv_errors_[clf.Cs.index(clf.C_)].min() == clf.cv_errors_.min()
 
 
 def test_with_few_labels_nothing_is_tuned():
-    X, _, some = clusters(n_labelled=12)
+    X, _, some = clusters(n_labeled=12)
     clf = S3VMClassifierCV(random_state=0).fit(X, some)
     assert clf.cv_errors_ is None
     assert clf.C_ == 30.0
@@ -162,7 +162,7 @@ def test_grids_are_checked(wrong):
         S3VMClassifierCV(**wrong).fit(X, some)
 
 
-def test_order_and_copies_of_labelled_rows_do_not_matter():
+def test_order_and_copies_of_labeled_rows_do_not_matter():
     X, _, some = clusters()
     order = np.random.default_rng(0).permutation(60)
     shuffled = np.r_[order, np.arange(60, len(X))]
@@ -200,7 +200,7 @@ def ring():
     return X, some
 
 
-def test_the_width_is_chosen_with_unlabelled_rows_in_place(ring):
+def test_the_width_is_chosen_with_unlabeled_rows_in_place(ring):
     clf = S3VMClassifierCV(random_state=0).fit(*ring)
     svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
     assert next(iter(clf.cv_briers_)) == svm.kernel_.width
@@ -230,7 +230,7 @@ def test_where_there_is_no_other_width_to_try(ring, settings):
     assert S3VMClassifierCV(random_state=0, **settings).fit(*ring).cv_briers_ is None
 
 
-def test_without_unlabelled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
+def test_without_unlabeled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
     """Whatever width the pilots took: the sentence and the model speak of the same SVM."""
     monkeypatch.setattr("s3vm.estimators.tuning.required_z", lambda n: 1e9)
     monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", 1e9)

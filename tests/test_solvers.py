@@ -9,15 +9,15 @@ import pytest
 
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Kernel
-from s3vm.losses import LABELLED_LOSSES
+from s3vm.losses import LABELED_LOSSES
 from s3vm.solvers import SOLVERS, Solver, base
 from toy import BACKENDS_HERE, KERNELS, TOLERANCE, VARIANTS, configured, last, make_problem, rows
 
 COMBINATIONS = [
-    (variant, labelled, loss)
+    (variant, labeled, loss)
     for variant, (_, losses) in VARIANTS.items()
-    for labelled, unlabelled in losses
-    for loss in unlabelled
+    for labeled, unlabeled in losses
+    for loss in unlabeled
 ]
 
 
@@ -31,8 +31,8 @@ def frequencies_are_kept():
 
 def problem_for(variant, **settings):
     """A problem with losses that the solver takes."""
-    labelled, unlabelled = VARIANTS[variant][1][0]
-    return make_problem(RBF(0.7), unlabelled[0], labelled_loss=LABELLED_LOSSES[labelled](), **settings)
+    labeled, unlabeled = VARIANTS[variant][1][0]
+    return make_problem(RBF(0.7), unlabeled[0], labeled_loss=LABELED_LOSSES[labeled](), **settings)
 
 
 def test_every_solver_is_in_the_table():
@@ -40,9 +40,9 @@ def test_every_solver_is_in_the_table():
 
 
 @cache
-def exact_scores(variant, labelled, loss, kernel):
+def exact_scores(variant, labeled, loss, kernel):
     """What the other backends and precisions are held against."""
-    problem = make_problem(kernel, loss, "float64", columns=2, labelled_loss=LABELLED_LOSSES[labelled]())
+    problem = make_problem(kernel, loss, "float64", columns=2, labeled_loss=LABELED_LOSSES[labeled]())
     engine = backend("reference", "float64")
     return last(configured(variant).run(problem, engine)).model().decision(rows()[0], engine)
 
@@ -50,11 +50,11 @@ def exact_scores(variant, labelled, loss, kernel):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", BACKENDS_HERE)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
-@pytest.mark.parametrize(("variant", "labelled", "loss"), COMBINATIONS)
-def test_contract(variant, labelled, loss, kernel, name, dtype):
+@pytest.mark.parametrize(("variant", "labeled", "loss"), COMBINATIONS)
+def test_contract(variant, labeled, loss, kernel, name, dtype):
     chosen = configured(variant)
     assert isinstance(chosen, Solver)
-    problem = make_problem(kernel, loss, dtype, columns=2, labelled_loss=LABELLED_LOSSES[labelled]())
+    problem = make_problem(kernel, loss, dtype, columns=2, labeled_loss=LABELED_LOSSES[labeled]())
     engine = backend(name, dtype)
     X, _ = rows()
     points = X.astype(dtype)
@@ -67,7 +67,7 @@ def test_contract(variant, labelled, loss, kernel, name, dtype):
     assert scores.shape == (len(X), 2)
     assert all(np.isfinite(value) for state in states for value in state.record.values())
 
-    expected = exact_scores(variant, labelled, loss, kernel)
+    expected = exact_scores(variant, labeled, loss, kernel)
     size = np.abs(expected).max()
     np.testing.assert_allclose(scores / size, expected / size, rtol=0, atol=10 * TOLERANCE[dtype])
 
@@ -102,7 +102,7 @@ def test_columns_are_independent(variant, weight):
     both = problem_for(variant, columns=2)
     both.costs[:, 1] *= 0.5
     both.costs[0, 1] = 0.0
-    both.unlabelled_cost[1] *= weight
+    both.unlabeled_cost[1] *= weight
     model = last(chosen.run(both, engine)).model()
     X, _ = rows()
     # Alone, a column that the unlabelled rows do not matter to may be solved without them, along another way.
@@ -110,7 +110,7 @@ def test_columns_are_independent(variant, weight):
     for k in (0,) if alone_differs and not weight else (0, 1):
         alone = problem_for(variant, columns=1)
         alone.targets[:], alone.costs[:] = both.targets[:, [k]], both.costs[:, [k]]
-        alone.prior[:], alone.unlabelled_cost[:] = both.prior[[k]], both.unlabelled_cost[[k]]
+        alone.prior[:], alone.unlabeled_cost[:] = both.prior[[k]], both.unlabeled_cost[[k]]
         single = last(chosen.run(alone, engine)).model().decision(X, engine)
         np.testing.assert_allclose(model.decision(X, engine)[:, [k]], single, rtol=1e-9, atol=1e-12)
 
@@ -127,10 +127,10 @@ def test_a_run_goes_on_longer(variant):
 @pytest.mark.parametrize(
     ("variant", "settings", "words"),
     [
-        ("bgs", {"n_labelled": 8}, "BGS can resume only with the same rows"),
-        ("cccp", {"n_labelled": 8}, "can resume only with the same rows"),
-        ("light", {"n_labelled": 8}, "can resume only with the same rows"),
-        ("newton", {"n_labelled": 8}, "can resume only with the same rows"),
+        ("bgs", {"n_labeled": 8}, "BGS can resume only with the same rows"),
+        ("cccp", {"n_labeled": 8}, "can resume only with the same rows"),
+        ("light", {"n_labeled": 8}, "can resume only with the same rows"),
+        ("newton", {"n_labeled": 8}, "can resume only with the same rows"),
         ("printed_tsg", {"columns": 2}, "cannot resume with 2 columns from a state of 1"),
     ],
 )
@@ -141,10 +141,10 @@ def test_what_a_run_cannot_go_on_from(variant, settings, words):
         last(configured(variant).run(problem_for(variant, **settings), engine, state))
 
 
-def test_without_unlabelled_rows_everything_is_the_labelled_ones():
+def test_without_unlabeled_rows_everything_is_the_labeled_ones():
     problem = problem_for("tsg")
     assert len(problem.all_rows()) == problem.n_rows == 36
-    assert replace(problem, unlabelled=None).all_rows() is problem.labelled
+    assert replace(problem, unlabeled=None).all_rows() is problem.labeled
 
 
 @dataclass(frozen=True)

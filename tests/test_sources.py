@@ -59,7 +59,7 @@ def numbers(rows):
 
 
 def drawn(source, steps, size=32, seed=5):
-    return source.batches(seed, Purpose.UNLABELLED, steps, size)
+    return source.batches(seed, Purpose.UNLABELED, steps, size)
 
 
 def file_source(folder, **settings):
@@ -142,7 +142,7 @@ def test_a_sample_of_many_rows(folder, monkeypatch, look):
     np.testing.assert_array_equal(file_source(folder).sample(3, 200), sample)
 
 
-def test_labelled_rows_are_kept_and_not_handed_out(folder):
+def test_labeled_rows_are_kept_and_not_handed_out(folder):
     source = FileSource(folder, "label", buffer_bytes=BUFFER)
     rows, labels = source.labeled()
     assert source.names == ["number", "a", "b"]

@@ -34,10 +34,10 @@ from s3vm.training.loop import OutOfRows, OutOfTime, StoppingRules, train
 from test_solvers import problem_for
 from toy import VARIANTS, configured, last
 
-N, N_LABELLED = 3000, 60
+N, N_LABELED = 3000, 60
 X, Y = make_moons(N, noise=0.2, random_state=0)
 X = X.astype(np.float32)
-SOME = np.where(np.arange(N) < N_LABELLED, Y, -1)
+SOME = np.where(np.arange(N) < N_LABELED, Y, -1)
 FEATURES = {"span": "features", "n_features": 64, "max_features": 256, "max_iter": 60, "n_reference": 200}
 FAST = {"solver": TSG(**FEATURES), "C": 3.0, "gamma": 2.0, "random_state": 0}
 
@@ -66,10 +66,10 @@ def same(one, two):
 
 def test_a_source_of_an_array_is_the_array():
     plain = S3VMClassifier(**FAST).fit(X, SOME)
-    for rest in (X[N_LABELLED:], ArraySource(X, np.arange(N_LABELLED, N))):
-        same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=rest), plain)
+    for rest in (X[N_LABELED:], ArraySource(X, np.arange(N_LABELED, N))):
+        same(S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=rest), plain)
     with pytest.raises(AttributeError, match="stream"):
-        S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=rest).transduction_  # noqa: B018
+        S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=rest).transduction_  # noqa: B018
 
 
 def test_memory_maps_are_not_copied(tmp_path):
@@ -77,8 +77,8 @@ def test_memory_maps_are_not_copied(tmp_path):
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     plain = S3VMClassifier(**FAST).fit(X, SOME)
     same(S3VMClassifier(**FAST).fit(mapped, SOME), plain)
-    np.save(tmp_path / "rest.npy", X[N_LABELLED:])
-    same(S3VMClassifier(**FAST).fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=tmp_path / "rest.npy"), plain)
+    np.save(tmp_path / "rest.npy", X[N_LABELED:])
+    same(S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=tmp_path / "rest.npy"), plain)
 
 
 @pytest.mark.parametrize("solver", [TSG(**FEATURES), FRS(max_iter=100, n_features=256), TSG(max_iter=100)])
@@ -91,7 +91,7 @@ def test_files_give_a_model_as_good_as_arrays(folder, solver):
     of_arrays = S3VMClassifier(**settings).fit(X, SOME)
     assert error < np.mean(of_arrays.predict(X) != Y) + 0.02
     same(S3VMClassifier(**settings).fit(FileSource(folder, "label")), clf)
-    assert clf.safety_.n_labeled == N_LABELLED
+    assert clf.safety_.n_labeled == N_LABELED
 
 
 def make_frame(rows):
@@ -123,15 +123,15 @@ def test_float64_from_float32_files(folder):
 @pytest.mark.parametrize("as_csr", [False, True])
 def test_batches_of_unknown_number(as_csr):
     def batches():
-        for part in np.array_split(X[N_LABELLED:], 40):
+        for part in np.array_split(X[N_LABELED:], 40):
             yield sparse.csr_array(part) if as_csr else part
 
-    labelled = sparse.csr_array(X[:N_LABELLED]) if as_csr else X[:N_LABELLED]
-    again = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], X_unlabeled=batches)
+    labeled = sparse.csr_array(X[:N_LABELED]) if as_csr else X[:N_LABELED]
+    again = S3VMClassifier(**FAST).fit(labeled, Y[:N_LABELED], X_unlabeled=batches)
     assert again.n_iter_ == 60
     assert again.score(X, Y) > 0.9
     with pytest.warns(OutOfRows, match=r"no more unlabelled rows after 45 of 60 iterations"):
-        once = S3VMClassifier(**FAST).fit(labelled, Y[:N_LABELLED], X_unlabeled=batches())
+        once = S3VMClassifier(**FAST).fit(labeled, Y[:N_LABELED], X_unlabeled=batches())
     assert once.n_iter_ == 45
     for solver, weight, message in (
         (TSG(passes=1), "auto", "give max_iter instead of passes"),
@@ -142,14 +142,14 @@ def test_batches_of_unknown_number(as_csr):
     ):
         clf = S3VMClassifier(solver, unlabeled_weight=weight)
         with pytest.raises(ValueError, match=message):
-            clf.fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=batches)
+            clf.fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=batches)
 
 
 @pytest.mark.parametrize("variant", ["tsg", "frs", "cccp", "bgs"])
-def test_labelled_rows_may_be_dense_where_the_others_are_sparse(variant):
-    def fit(labelled, unlabelled):
+def test_labeled_rows_may_be_dense_where_the_others_are_sparse(variant):
+    def fit(labeled, unlabeled):
         clf = S3VMClassifier(configured(variant), gamma=2.0, random_state=0)
-        return clf.fit(labelled(X[:N_LABELLED]), Y[:N_LABELLED], X_unlabeled=unlabelled(X[N_LABELLED:]))
+        return clf.fit(labeled(X[:N_LABELED]), Y[:N_LABELED], X_unlabeled=unlabeled(X[N_LABELED:]))
 
     both = fit(np.asarray, np.asarray).decision_function(X)
     for kinds in ((np.asarray, sparse.csr_array), (sparse.csr_array, np.asarray), (np.asarray, sparse.csc_matrix)):
@@ -262,7 +262,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solve
         if kind == "files":
             return clf.fit(FileSource(folder, "label", buffer_bytes=1 << 12), **settings)
         parts = BatchSource(iter(np.array_split(np.tile(X, (6, 1)), 30)), buffer_bytes=1 << 12)
-        return clf.fit(X[:N_LABELLED], Y[:N_LABELLED], X_unlabeled=parts, **settings)
+        return clf.fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=parts, **settings)
 
     straight, path = fit(), tmp_path / "run.checkpoint"
     for stop in (1, solver.max_iter // 2, solver.max_iter - 1):
@@ -304,8 +304,8 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path)
     other = X.copy()
     other[0] += 1
-    relabelled = SOME.copy()
-    relabelled[:2] = 1 - relabelled[:2]
+    relabeled = SOME.copy()
+    relabeled[:2] = 1 - relabeled[:2]
     for settings, rows, labels, reason in (
         ({"solver": TSG(**FEATURES | {"max_iter": 61})}, X, SOME, "solver there TSG.*max_iter=60.*here.*max_iter=61"),
         ({"gamma": 1.0}, X, SOME, r"kernel there RBF\(gamma=2.0.*here RBF\(gamma=1.0"),
@@ -319,9 +319,9 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
         ({"early_stopping": "reference"}, X, SOME, "early_stopping there None"),
         ({"unlabeled_weight": 0.5}, X, SOME, r"unlabeled_weight there .*, here 0\.5"),
         ({}, other, SOME, "labelled rows there 60"),
-        ({}, X, relabelled, "labels there|labelled rows there"),
+        ({}, X, relabeled, "labels there|labelled rows there"),
         ({}, X[:-1], SOME[:-1], "unlabelled rows there 2,940 .*, here 2,939 "),
-        ({}, np.r_[X[:N_LABELLED], 1.01 * X[N_LABELLED:]], SOME, "unlabelled rows there 2,940 .*, here 2,940 "),
+        ({}, np.r_[X[:N_LABELED], 1.01 * X[N_LABELED:]], SOME, "unlabelled rows there 2,940 .*, here 2,940 "),
     ):
         clf = S3VMClassifier(**FAST | settings)
         with pytest.raises(ValueError, match=f"a checkpoint of another run: .*({reason})") as refused:
@@ -395,7 +395,7 @@ def test_a_checkpoint_of_wrong_content(stopped, tmp_path, name):
         S3VMClassifier(**FAST).fit(X, SOME, checkpoint=path, resume=True)
 
 
-def test_a_checkpoint_of_the_right_run_and_other_centres(tmp_path):
+def test_a_checkpoint_of_the_right_run_and_other_centers(tmp_path):
     path, clf = tmp_path / "c", S3VMClassifier(Light(), gamma=2.0, random_state=0)
     with pytest.raises(KilledError):
         clone(clf).set_params(verbose=killed_at(2)).fit(X[:200], SOME[:200], checkpoint=path, every=0)
@@ -414,7 +414,7 @@ def test_rows_that_cannot_be_read_are_not_the_checkpoint(stopped, monkeypatch, t
     read = ArraySource.batches
 
     def unreadable(source, seed, stream, steps, size):
-        if stream == Purpose.UNLABELLED:
+        if stream == Purpose.UNLABELED:
             raise problem
         return read(source, seed, stream, steps, size)
 
@@ -587,5 +587,5 @@ def test_a_sample_of_what_can_be_read_once_is_still_there_to_be_trained_on(n_row
     source = BatchSource(batches, n_rows=n_rows)
     sample = source.sample(0, 500)
     assert sample.shape == (min(n, 500), 2)
-    rows = source.batches(0, Purpose.UNLABELLED, range(n // 100), 100)
+    rows = source.batches(0, Purpose.UNLABELED, range(n // 100), 100)
     assert sorted(rows[:, 0]) == sorted(np.repeat(np.arange(n // 100), 100))

@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 import literal
 from s3vm.backends import backend
 from s3vm.kernels import RBF
-from s3vm.losses import UNLABELLED_LOSSES, SmoothHinge, SquaredHinge
+from s3vm.losses import UNLABELED_LOSSES, SmoothHinge, SquaredHinge
 from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem, supervised
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.steps import step
@@ -19,13 +19,13 @@ from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, config
 
 
 @cache
-def literal_coefficients(kernel, loss, n_labelled=6, draw_labeled=True, slope=literal.hinge):
-    X, y = rows(n_labelled)
-    labelled = [(tuple(x), target) for x, target in zip(X[:n_labelled].tolist(), y.tolist())]
-    unlabelled = [tuple(x) for x in X[n_labelled:].tolist()]
+def literal_coefficients(kernel, loss, n_labeled=6, draw_labeled=True, slope=literal.hinge):
+    X, y = rows(n_labeled)
+    labeled = [(tuple(x), target) for x, target in zip(X[:n_labeled].tolist(), y.tolist())]
+    unlabeled = [tuple(x) for x in X[n_labeled:].tolist()]
     alphas = literal.train(
-        labelled,
-        unlabelled,
+        labeled,
+        unlabeled,
         T=T,
         m=M,
         batch=BATCH,
@@ -47,7 +47,7 @@ PRINTED = PrintedTSG(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", BACKENDS_HERE)
-@pytest.mark.parametrize("loss", UNLABELLED_LOSSES)
+@pytest.mark.parametrize("loss", UNLABELED_LOSSES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
     expected, score = literal_coefficients(kernel, loss)
@@ -61,20 +61,20 @@ def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
 
 
 @pytest.mark.parametrize("draw_labeled", [False, True])
-@pytest.mark.parametrize("n_labelled", [6, BATCH, BATCH + 1, 20])
+@pytest.mark.parametrize("n_labeled", [6, BATCH, BATCH + 1, 20])
 @pytest.mark.parametrize("look_ahead", [1, 16])
-def test_equals_the_literal_algorithm_however_labelled_rows_come(n_labelled, look_ahead, draw_labeled):
+def test_equals_the_literal_algorithm_however_labeled_rows_come(n_labeled, look_ahead, draw_labeled):
     """All of them, drawn from those that stay in the pool, or (`look_ahead=1`, many of them) drawn into it."""
-    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labelled, draw_labeled)
+    expected, _ = literal_coefficients(("rbf", 0.7), "hat", n_labeled, draw_labeled)
     solver = replace(PRINTED, look_ahead=look_ahead, draw_labeled=draw_labeled)
-    problem = make_problem(RBF(0.7, features="phase"), "hat", n_labelled=n_labelled)
+    problem = make_problem(RBF(0.7, features="phase"), "hat", n_labeled=n_labeled)
     model = last(solver.run(problem, backend("cpu", "float64"))).model()
     np.testing.assert_allclose(model.coefficients[:, :, 0], expected, rtol=1e-10, atol=1e-13)
 
 
 def test_equals_the_literal_algorithm_with_squared_hinge():
     expected, _ = literal_coefficients(("rbf", 0.7), "squared_hat", slope=literal.squared_hinge)
-    problem = make_problem(RBF(0.7, features="phase"), "squared_hat", labelled_loss=SquaredHinge())
+    problem = make_problem(RBF(0.7, features="phase"), "squared_hat", labeled_loss=SquaredHinge())
     model = last(PRINTED.run(problem, backend("cpu", "float64"))).model()
     size = np.abs(expected).max()
     np.testing.assert_allclose(model.coefficients[:, :, 0] / size, expected / size, rtol=0, atol=1e-10)
@@ -102,7 +102,7 @@ def test_an_anchored_run_goes_on_longer(variant):
     for changed in ({"max_iter": 100}, {"batch_size": 3}):
         model = last(configured(variant, **changed).run(problem, engine, state)).model()
         assert np.isfinite(model.decision(rows()[0], engine)).all()
-    other = replace(problem, labelled=-problem.labelled)
+    other = replace(problem, labeled=-problem.labeled)
     for wrong in (other, replace(problem, costs=2 * problem.costs)):
         with pytest.raises(ValueError, match="same rows and costs"):
             last(configured(variant).run(wrong, engine, state))
@@ -112,7 +112,7 @@ def test_an_anchored_run_goes_on_longer(variant):
 
 def test_the_supervised_solution_is_that_of_svc():
     X, y = rows(20)
-    problem = make_problem(RBF(0.7), "hat", n_labelled=20, C=40.0, C_star=0.0)
+    problem = make_problem(RBF(0.7), "hat", n_labeled=20, C=40.0, C_star=0.0)
     states = list(TSG().run(problem, backend("cpu", "float64")))
     assert len(states) == 1
     svc = SVC(C=2.0, gamma=0.7, tol=1e-4).fit(X[:20], y)
@@ -122,21 +122,21 @@ def test_the_supervised_solution_is_that_of_svc():
 
 @pytest.mark.parametrize("variant", ["tsg", "tsg, features"])
 def test_an_anchored_run_holds_the_supervised_mean(variant):
-    problem = make_problem(RBF(0.7), "exp", n_labelled=50)
+    problem = make_problem(RBF(0.7), "exp", n_labeled=50)
     engine = backend("cpu", "float64")
     model = last(configured(variant).run(problem, engine)).model()
-    reference = problem.unlabelled.sample(problem.seed, 500)
-    before = last(TSG().run(make_problem(RBF(0.7), "exp", n_labelled=50, C_star=0.0), engine)).model()
+    reference = problem.unlabeled.sample(problem.seed, 500)
+    before = last(TSG().run(make_problem(RBF(0.7), "exp", n_labeled=50, C_star=0.0), engine)).model()
     means = [m.decision(reference, engine).mean() for m in (model, before)]
     assert means[0] == pytest.approx(means[1], abs=1e-9)
 
 
 def test_known_shares_move_the_target():
     scores = np.linspace(-1, 1, 101)[:, None] + 0.3
-    problem = replace(make_problem(RBF(0.7), "exp", n_labelled=50), prior=np.array([0.25]), prior_is_known=True)
+    problem = replace(make_problem(RBF(0.7), "exp", n_labeled=50), prior=np.array([0.25]), prior_is_known=True)
     shift = means_to_hold(problem, scores)[0] - scores.mean()
     assert np.mean(scores + shift > 0) == pytest.approx(0.25, abs=0.01)
-    few = replace(make_problem(RBF(0.7), "exp", n_labelled=10), prior=np.array([0.5]))
+    few = replace(make_problem(RBF(0.7), "exp", n_labeled=10), prior=np.array([0.5]))
     shift = means_to_hold(few, scores - 0.9)[0] - (scores - 0.9).mean()
     assert 0.3 < np.mean(scores - 0.9 + shift > 0) < 0.5, "within a standard error of the labelled share"
     tied = np.repeat([-1.0, 1.0], [95, 6])[:, None]
@@ -168,7 +168,7 @@ def test_rows_that_are_drawn_early_are_the_same_rows(monkeypatch):
 
 
 def test_a_batch_in_chunks(monkeypatch):
-    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "exp", labeled_loss=SmoothHinge())
     whole = last(configured("tsg, features").run(problem, backend("cpu", "float64"))).model()
     monkeypatch.setattr(batch_gradient, "CHUNK", 3)
     chunks = last(configured("tsg, features").run(problem, backend("cpu", "float64"))).model()
@@ -181,8 +181,8 @@ def test_balance_holds_the_mean_output():
     engine = backend("cpu", "float64")
     solver = PrintedTSG(max_iter=30, n_features=M, batch_size=BATCH, n_reference=1000, **BALANCED)
     model = last(solver.run(problem, engine)).model()
-    reference = problem.unlabelled.sample(problem.seed, 1000)
-    assert len(reference) == problem.unlabelled.n_rows
+    reference = problem.unlabeled.sample(problem.seed, 1000)
+    assert len(reference) == problem.unlabeled.n_rows
     np.testing.assert_allclose(model.decision(reference, engine).mean(axis=0), [0.8, -0.6], atol=1e-12)
 
 
@@ -193,7 +193,7 @@ def test_as_printed_has_no_intercept():
 
 def test_the_intercept_alone_is_a_constant_feature():
     """Without balance the intercept is what the kernel k + 1 would add: checked on rows where k says nothing."""
-    problem = make_problem(RBF(1e9), "hat", C_star=0.0, n_labelled=6)
+    problem = make_problem(RBF(1e9), "hat", C_star=0.0, n_labeled=6)
     X, y = rows()
     engine = backend("cpu", "float64")
     settings = BALANCED | {"balance": False, "step": Decaying(t0=1)}
@@ -288,7 +288,7 @@ def test_step_settings_are_checked(make):
 def test_history_has_the_objective(variant):
     """The norm is kept step by step, as it would be with the exact kernel, and is that of the learnt function."""
     engine = backend("cpu", "float64")
-    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "exp", labeled_loss=SmoothHinge())
     changed = {"max_features": 8192} if variant == "tsg, features" else {}
     solver = configured(variant, max_iter=200, batch_size=30, n_features=256, **changed)
     states = list(solver.run(problem, engine))
@@ -297,7 +297,7 @@ def test_history_has_the_objective(variant):
     f = (model.decision(X, engine) - model.intercept)[:, 0]
     gram = problem.kernel.gram(X, X)
     assert states[-1].norm[0] == pytest.approx(f @ np.linalg.solve(gram, f), rel=0.02)
-    r_l, r_u = np.split(model.decision(X, engine)[:, 0], [problem.n_labelled])
+    r_l, r_u = np.split(model.decision(X, engine)[:, 0], [problem.n_labeled])
     assert states[-1].record["objective"] == pytest.approx(problem.objective(0, states[-1].norm[0], r_l, r_u), rel=0.05)
 
 
@@ -305,7 +305,7 @@ def test_the_supervised_solution_is_solved_once(monkeypatch):
     solved, solve = [], supervised.supervised
     monkeypatch.setattr(supervised, "supervised", lambda *args: solved.append(1) or solve(*args))
     solver, engine = configured("tsg, features"), backend("cpu", "float64")
-    problem = make_problem(RBF(0.7), "exp", labelled_loss=SmoothHinge())
+    problem = make_problem(RBF(0.7), "exp", labeled_loss=SmoothHinge())
     state = last(solver.run(problem, engine))
     assert len(solved) == 1
     other = replace(problem, costs=2 * problem.costs)

@@ -23,15 +23,15 @@ def classifier(solver=FEW, **settings):
     return S3VMClassifier(solver, **FAST | settings)
 
 
-def no_unlabelled_rows():
+def no_unlabeled_rows():
     classifier().fit(X, Y)
 
 
-def no_unlabelled_rows_in_the_tuned_one():
+def no_unlabeled_rows_in_the_tuned_one():
     S3VMClassifierCV(FEW, random_state=0).fit(X, Y)
 
 
-def no_unlabelled_rows_yet():
+def no_unlabeled_rows_yet():
     classifier().partial_fit(X[:40], Y[:40])
 
 
@@ -106,9 +106,9 @@ def large_values_in_a_file():
 
 
 CASES = {
-    no_unlabelled_rows: "no unlabelled rows",
-    no_unlabelled_rows_in_the_tuned_one: "no unlabelled rows",
-    no_unlabelled_rows_yet: "no unlabelled rows",
+    no_unlabeled_rows: "no unlabelled rows",
+    no_unlabeled_rows_in_the_tuned_one: "no unlabelled rows",
+    no_unlabeled_rows_yet: "no unlabelled rows",
     a_single_label_of_a_class: "single labelled row",
     a_collapse: "collapse",
     lost_digits: "differ in digits",

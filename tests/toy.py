@@ -9,7 +9,7 @@ import pytest
 
 from s3vm.backends import BACKENDS
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
-from s3vm.losses import UNLABELLED_LOSSES, Hinge
+from s3vm.losses import UNLABELED_LOSSES, Hinge
 from s3vm.problem import Problem
 from s3vm.solvers import SOLVERS, Constant
 from s3vm.sources import ArraySource
@@ -30,29 +30,29 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
 @cache
-def rows(n_labelled=6, n_unlabelled=30):
+def rows(n_labeled=6, n_unlabeled=30):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(n_labelled + n_unlabelled, 3))
-    y = np.where(X[:n_labelled, 0] + 0.1 * rng.normal(size=n_labelled) > 0, 1.0, -1.0)
+    X = rng.normal(size=(n_labeled + n_unlabeled, 3))
+    y = np.where(X[:n_labeled, 0] + 0.1 * rng.normal(size=n_labeled) > 0, 1.0, -1.0)
     y[:2] = [1.0, -1.0]
     # What float32 cannot hold would be a difference in the data, not in the algorithm.
     return X.astype(np.float32).astype(np.float64), y
 
 
-def make_problem(kernel, loss, dtype="float64", n_labelled=6, C=12.0, C_star=5.0, columns=1, labelled_loss=None):
-    X, y = rows(n_labelled)
+def make_problem(kernel, loss, dtype="float64", n_labeled=6, C=12.0, C_star=5.0, columns=1, labeled_loss=None):
+    X, y = rows(n_labeled)
     targets = np.column_stack([y if k % 2 == 0 else -y for k in range(columns)])
     return Problem(
-        labelled=X[:n_labelled].astype(dtype),
+        labeled=X[:n_labeled].astype(dtype),
         targets=targets,
-        costs=np.full(targets.shape, C / n_labelled),
-        unlabelled=ArraySource(X, np.arange(n_labelled, len(X)), dtype),
-        unlabelled_cost=np.full(columns, C_star),
+        costs=np.full(targets.shape, C / n_labeled),
+        unlabeled=ArraySource(X, np.arange(n_labeled, len(X)), dtype),
+        unlabeled_cost=np.full(columns, C_star),
         prior=(targets > 0).mean(axis=0),
         prior_is_known=False,
         kernel=kernel,
-        labelled_loss=labelled_loss or Hinge(),
-        unlabelled_loss=UNLABELLED_LOSSES[loss](),
+        labeled_loss=labeled_loss or Hinge(),
+        unlabeled_loss=UNLABELED_LOSSES[loss](),
         seed=5,
         n_models=1,
     )
@@ -69,7 +69,7 @@ SMALL_BGS = {"max_iter": 10, "batch_size": BATCH, "look_ahead": 2}
 # A run that starts from the supervised SVM has support vectors right at the hinge's kink.
 GRAPH = (("smooth_hinge", ("hat",)),)
 SMOOTH = (("squared_hinge", ("exp",)),)
-ANY = (("smooth_hinge", tuple(UNLABELLED_LOSSES)),)
+ANY = (("smooth_hinge", tuple(UNLABELED_LOSSES)),)
 CONVEX_BUT_FOR_THE_TIP = (("hinge", ("ramp", "hat")),)
 # Variant of a solver: its settings, and the losses it can take, each labelled one with unlabelled ones.
 VARIANTS = {

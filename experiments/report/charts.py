@@ -18,7 +18,7 @@ __all__ = ["ablation", "boxes", "curves", "styles", "theory", "times"]
 _WIDTH, _PANEL = 7.1, 2.15  # inches: the page's width, and the height of a row of panels
 _SMALL = 7.5  # points
 # Okabe and Ito's colours, and a marker for each solver, so that colour is not needed.
-_COLOURS = ("#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#8A8A8A")
+_COLORS = ("#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#8A8A8A")
 _MARKERS = "osD^vPXd*p"
 
 
@@ -31,15 +31,15 @@ def styles(tally: Tally) -> dict[str, dict[str, Any]]:
     for solver in tally.solvers:
         kind, is_printed = tally.kind(solver), tally.is_printed(solver)
         number = kinds.index(kind)
-        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+        color, marker = _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
         if (kind, is_printed) in used:  # other settings of the same algorithm
             marker, spare = _MARKERS[spare % len(_MARKERS)], spare + 1
         used.add((kind, is_printed))
         looks[solver] = {
-            "color": colour,
+            "color": color,
             "marker": marker,
             "linestyle": "--" if is_printed else "-",
-            "markerfacecolor": "none" if is_printed else colour,
+            "markerfacecolor": "none" if is_printed else color,
             "markersize": 4,
             "linewidth": 1.3,
         }
@@ -56,16 +56,16 @@ def times(tally: Tally, sets: Sequence[str]) -> "Figure":
         limits = {row["limit_seconds"] for row in tally.of("times", set=name)}
         for solver, look in looks.items():
             sizes, seconds = tally.times(name, solver)
-            colour = look["color"]
+            color = look["color"]
             if sizes:
                 ax.plot(sizes, seconds, **look)
-                ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), colour))
+                ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), color))
             for row in tally.failures(name, solver):
                 mark = "x" if row["status"] == "timeout" else "+"
-                ax.plot(row["n"], row["limit_seconds"], mark, color=colour, markersize=6, mew=1.6)
+                ax.plot(row["n"], row["limit_seconds"], mark, color=color, markersize=6, mew=1.6)
                 if sizes:
                     line = [sizes[-1], row["n"]], [seconds[-1], row["limit_seconds"]]
-                    ax.plot(*line, ":", color=colour, linewidth=0.8)
+                    ax.plot(*line, ":", color=color, linewidth=0.8)
         for limit in limits:
             ax.axhline(limit, color="#8A8A8A", linewidth=0.6, linestyle=(0, (6, 3)))
         _slopes(ax, ends)
@@ -141,9 +141,9 @@ def theory(laws: Mapping[str, Law]) -> "Figure":
         "worst_distance": (left, "#D55E00", "^", "largest over x and t"),
         "gradient": (right, "#0072B2", "o", "mean over t"),
     }
-    for name, (ax, colour, marker, label) in lines.items():
+    for name, (ax, color, marker, label) in lines.items():
         law = laws[name]
-        ax.loglog(law.T, law.values, marker + "-", color=colour, markersize=4, label=f"{label}: slope {law.slope:.2f}")
+        ax.loglog(law.T, law.values, marker + "-", color=color, markersize=4, label=f"{label}: slope {law.slope:.2f}")
     left.loglog(laws["distance"].T, laws["distance"].bound, "--", color="#000000", label="bound $D/\\sqrt{T}$")
     right.loglog(laws["gradient"].T, laws["gradient"].bound, "--", color="#000000", label="bound $E/T^{1/4}+F/T^{3/4}$")
     left.set_title("Theorem 1:  E |f(x) − h(x)|²", fontsize=9)
@@ -166,7 +166,7 @@ def ablation(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     figure = _figure(0.27 * len(variants) + 1.1)
     left, right = figure.subplots(1, 2, sharey=True)
     for number, name in enumerate(sets):
-        look = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
+        look = {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
         for ax, measure in (
             (left, lambda row: 100 * row["error"]),
             (right, lambda row: 100 * (row["predicted_positive"] - row["positive"])),
@@ -234,9 +234,9 @@ def _slopes(ax: "Axes", ends: list[tuple[float, int, float, str]]) -> None:
         heights[k] = max(heights[k], heights[k - 1] + gap)
     for k in range(len(heights) - 1, -1, -1):  # and down again, if the topmost are above the frame
         heights[k] = min(heights[k], 0.98 - gap * (len(heights) - 1 - k))
-    for height, (_, _, slope, colour) in zip(heights, ends, strict=True):
+    for height, (_, _, slope, color) in zip(heights, ends, strict=True):
         place: dict[str, Any] = {"transform": ax.transAxes, "va": "center", "ha": "left", "fontsize": 6.5}
-        ax.text(1.01, height, f"{slope:.1f}", color=colour, **place)
+        ax.text(1.01, height, f"{slope:.1f}", color=color, **place)
 
 
 def _ticks(ax: "Axes") -> None:

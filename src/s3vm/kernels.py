@@ -88,8 +88,8 @@ class Kernel(ABC):
     def gram(self, X: Any, Z: Any) -> Array:
         """The exact kernel matrix of the rows of `X` and `Z`, dense, CSR, or tensors on a device."""
 
-    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
-        """Adds the formula of `gram` to an ONNX graph: the node with the kernel matrix of node `x` and the `centres`.
+    def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
+        """Adds the formula of `gram` to an ONNX graph: the node with the kernel matrix of node `x` and the `centers`.
 
         `s3vm.to_onnx` needs it where a model has centres. A class that defines `gram` has to define this method, too.
         """
@@ -183,8 +183,8 @@ class RBF(_Radial):
         xp = namespace(gram)
         return xp.exp(xp.negative(gram, out=gram), out=gram)
 
-    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
-        return graph.add("Exp", graph.add("Mul", graph.squared_distances(x, centres), -self.width))
+    def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
+        return graph.add("Exp", graph.add("Mul", graph.squared_distances(x, centers), -self.width))
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return np.sqrt(2.0 * self.width) * random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
@@ -218,8 +218,8 @@ class Matern(_Radial):
             gram *= 1.0 + r if self.nu == 1.5 else 1.0 + r + r**2 / 3.0
         return gram
 
-    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
-        r = graph.add("Sqrt", graph.add("Mul", graph.squared_distances(x, centres), 4.0 * self.nu * self.width))
+    def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
+        r = graph.add("Sqrt", graph.add("Mul", graph.squared_distances(x, centers), 4.0 * self.nu * self.width))
         gram = graph.add("Exp", graph.add("Neg", r))
         if self.nu > 0.5:
             factor = graph.add("Add", r, 1.0)
@@ -243,10 +243,10 @@ class Laplacian(_Fourier):
             return xp.exp(-xp.cdist(self.width * X, self.width * Z, p=1))
         return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
 
-    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
+    def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
         rows, distances = graph.add("Unsqueeze", x, np.array([1])), []
-        for group in graph.groups(len(centres), centres.shape[1]):  # a number per column of each centre
-            differences = graph.add("Abs", graph.add("Sub", rows, centres[None, group]))
+        for group in graph.groups(len(centers), centers.shape[1]):  # a number per column of each centre
+            differences = graph.add("Abs", graph.add("Sub", rows, centers[None, group]))
             distances.append(graph.add("ReduceSum", differences, np.array([2]), keepdims=0))
         return graph.add("Exp", graph.add("Mul", graph.add("Concat", *distances, axis=1), -self.width))
 
@@ -299,8 +299,8 @@ class Polynomial(Kernel):
                 return (X @ Z.T + self.coef0) ** self.degree
             return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
 
-    def onnx_gram(self, graph: "Graph", x: str, centres: Array) -> str:
-        products = graph.add("Mul", graph.add("MatMul", x, centres.T), self.width)
+    def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
+        products = graph.add("Mul", graph.add("MatMul", x, centers.T), self.width)
         return graph.add("Pow", graph.add("Add", products, float(self.coef0)), float(self.degree))
 
     def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
@@ -344,8 +344,8 @@ def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
     X, Z = _scaled(X, scale), _scaled(Z, scale)
     if sparse.issparse(X) or sparse.issparse(Z):
         return pairwise.euclidean_distances(X, Z, squared=True)
-    centre = Z.mean(axis=0) if len(Z) else 0
-    X, Z = X - centre, Z - centre
+    center = Z.mean(axis=0) if len(Z) else 0
+    X, Z = X - center, Z - center
     result = X @ Z.T
     result *= -2
     xp = namespace(X)

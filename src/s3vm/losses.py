@@ -161,17 +161,17 @@ class Exponential:
         return -2 * self.s * r * namespace(r).exp(-self.s * r**2)
 
 
-LABELLED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, "squared_hinge": SquaredHinge}
-UNLABELLED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}
+LABELED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, "squared_hinge": SquaredHinge}
+UNLABELED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}
 
 
-def labelled_loss(spec: "str | LabeledLoss") -> LabeledLoss:
+def labeled_loss(spec: "str | LabeledLoss") -> LabeledLoss:
     """The labelled loss of that name with its defaults, or the given loss as it is."""
-    return lookup("labeled_loss", spec, LABELLED_LOSSES, LabeledLoss)
+    return lookup("labeled_loss", spec, LABELED_LOSSES, LabeledLoss)
 
 
-def unlabelled_loss(spec: "str | UnlabeledLoss") -> UnlabeledLoss:
+def unlabeled_loss(spec: "str | UnlabeledLoss") -> UnlabeledLoss:
     """The unlabelled loss of that name with its defaults, or the given loss as it is."""
     if isinstance(spec, LabeledLoss):
         raise ValueError(f"loss={spec!r} is a loss for labelled rows: give it as labeled_loss")
-    return lookup("loss", spec, UNLABELLED_LOSSES, UnlabeledLoss)
+    return lookup("loss", spec, UNLABELED_LOSSES, UnlabeledLoss)

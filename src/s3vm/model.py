@@ -14,7 +14,7 @@ from s3vm.kernels import Kernel
 class Model:
     """A kernel expansion and a random-feature expansion, either of which may be empty.
 
-    ``f_k(x) = sum_i weights[i, k] k(centres[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
+    ``f_k(x) = sum_i weights[i, k] k(centers[i], x) + sum_tj coefficients[t, j, k] phi_tj(x) + intercept[k]``.
 
     The features ``phi_tj`` are not stored: they are drawn from `kernel` and `seed`.
     """
@@ -24,14 +24,14 @@ class Model:
     n_dims: int
     coefficients: Array
     intercept: Array
-    centres: Rows = None
+    centers: Rows = None
     weights: Array | None = None
 
     def decision(self, X: Rows, backend: Backend) -> Array:
         """``f(x)`` for every row and column, shape ``(n, K)``."""
         scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))
         if self.weights is not None and len(self.weights):
-            scores += backend.expansion(self.kernel, self.centres, self.weights, X)
+            scores += backend.expansion(self.kernel, self.centers, self.weights, X)
         if len(self.coefficients):
             features = backend.features(self.kernel, self.seed, self.coefficients.shape[1], self.n_dims)
             scores += host(features.decision(self.coefficients, X))
@@ -48,7 +48,7 @@ class Model:
             return model
         weights = self.weights[:, chosen]
         used = np.flatnonzero(weights.any(axis=1))
-        return replace(model, centres=self.centres[used], weights=np.ascontiguousarray(weights[used]))
+        return replace(model, centers=self.centers[used], weights=np.ascontiguousarray(weights[used]))
 
     @property
     def is_finite(self) -> bool:

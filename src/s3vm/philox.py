@@ -29,8 +29,8 @@ class Purpose(IntEnum):
     FREQUENCY = 0
     PHASE = 1
     SCALE = 2
-    LABELLED = 3
-    UNLABELLED = 4
+    LABELED = 3
+    UNLABELED = 4
     REFERENCE = 5
     FOLD = 6
     CHUNK = 7

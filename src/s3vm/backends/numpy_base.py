@@ -42,14 +42,14 @@ class NumpyBackend:
     def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
         return partial(scan_steps, step)
 
-    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
+    def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
         scores = np.zeros((X.shape[0], weights.shape[1]))
-        centres = centres.astype(np.float64)
+        centers = centers.astype(np.float64)
 
         def add(start: int) -> None:
             part = slice(start, min(start + _PANEL, X.shape[0]))
             with np.errstate(over="ignore", invalid="ignore"):  # the caller sees scores that are not finite
-                scores[part] = (kernel.gram(_panel(X[part]), centres) @ weights)[: part.stop - start]
+                scores[part] = (kernel.gram(_panel(X[part]), centers) @ weights)[: part.stop - start]
 
         starts = range(0, X.shape[0], _PANEL)
         # Panels are small: threads of the BLAS would wait for each other longer than they work.

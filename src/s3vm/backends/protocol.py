@@ -77,8 +77,8 @@ class Backend(Protocol):
         """The kernel matrix of rows that were `put`."""
         ...
 
-    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
-        """``sum_i weights[i, k] k(centres[i], x)`` for every row x, shape ``(n, K)``."""
+    def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
+        """``sum_i weights[i, k] k(centers[i], x)`` for every row x, shape ``(n, K)``."""
         ...
 
     def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:

@@ -64,7 +64,7 @@ def run_compare(
         optional("matplotlib", "report")
     data = read_data(screen, files)
     test_rows = read_test_rows(screen, files, data, test)
-    sampled = _sample_unlabelled(data, max_rows, settings.seed)
+    sampled = _sample_unlabeled(data, max_rows, settings.seed)
     with screen.progress("choosing C and gamma", "splits") as report_progress:
         splits = _splits(screen, sampled, test_rows, settings, report_progress)
     methods = _methods(settings, solvers or [name for name in SOLVERS if name != _PRINTED])
@@ -81,7 +81,7 @@ def run_compare(
     _compare_to_first(outcomes)
     result = {
         "data": data.describe(files.data),
-        "unlabelled_used": sampled.n_rows - sampled.n_labelled,
+        "unlabeled_used": sampled.n_rows - sampled.n_labeled,
         "judged_by": test or f"{len(splits)}-fold cross-validation of the labelled rows",
         "rows": sum(len(split.test_codes) for split in splits),
         "methods": outcomes,
@@ -95,12 +95,12 @@ def run_compare(
         raise Exit(130)
 
 
-def _sample_unlabelled(data: Dataset, max_rows: int, seed: int) -> Dataset:
+def _sample_unlabeled(data: Dataset, max_rows: int, seed: int) -> Dataset:
     """The data with at most `max_rows` unlabelled rows, drawn at random; 0 keeps all."""
-    unlabelled = np.flatnonzero(data.labels == None)  # noqa: E711
-    if not max_rows or len(unlabelled) <= max_rows:
+    unlabeled = np.flatnonzero(data.labels == None)  # noqa: E711
+    if not max_rows or len(unlabeled) <= max_rows:
         return data
-    sample = np.random.default_rng(seed).choice(unlabelled, max_rows, replace=False)
+    sample = np.random.default_rng(seed).choice(unlabeled, max_rows, replace=False)
     chosen = np.sort(np.concatenate([np.flatnonzero(data.labels != None), sample]))  # noqa: E711
     return replace(data, rows=data.rows[chosen], labels=data.labels[chosen])
 
@@ -221,7 +221,7 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
                 data={"method": names, "error, %": errors, "standard error": spread},
             )
         ],
-        {**data, "unlabelled rows used": result["unlabelled_used"]} | used,
+        {**data, "unlabelled rows used": result["unlabeled_used"]} | used,
         {outcome["method"]: f"{outcome['error']:.1%}\n± {outcome['standard_error']:.1%}" for outcome in succeeded},
     )
 

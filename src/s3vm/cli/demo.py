@@ -61,29 +61,29 @@ def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
     with screen.progress("reading digits", "runs") as report_progress:
         # A small fit first, so that no compilation is timed.
         S3VMClassifier(random_state=0, n_jobs=jobs).fit(X[:100], np.where(np.arange(100) < 50, y[:100], -1))
-        for i, n_labelled in enumerate(_LABELS):
+        for i, n_labeled in enumerate(_LABELS):
             for draw in range(_DRAWS):
                 report_progress(i * _DRAWS + draw, len(_LABELS) * _DRAWS)
-                labelled = _draw_labels(y, n_labelled, draw)
+                labeled = _draw_labels(y, n_labeled, draw)
                 classifiers = SVC(C=_C), S3VMClassifier(C=_C, random_state=draw, n_jobs=jobs)
-                fits = (X[labelled], y[labelled]), (X, np.where(labelled, y, -1))
+                fits = (X[labeled], y[labeled]), (X, np.where(labeled, y, -1))
                 for k, (classifier, rows_and_labels) in enumerate(zip(classifiers, fits, strict=True)):
                     start = time.perf_counter()
                     classifier.fit(*rows_and_labels)
                     seconds[k, i, draw] = time.perf_counter() - start
-                predictions = [classifier.predict(X[~labelled]) for classifier in classifiers]
-                errors[:, i, draw] = [np.mean(predicted != y[~labelled]) for predicted in predictions]
+                predictions = [classifier.predict(X[~labeled]) for classifier in classifiers]
+                errors[:, i, draw] = [np.mean(predicted != y[~labeled]) for predicted in predictions]
                 if draw == 0:
-                    examples.append((n_labelled, X[~labelled], y[~labelled], predictions[0], predictions[1]))
+                    examples.append((n_labeled, X[~labeled], y[~labeled], predictions[0], predictions[1]))
     return Runs(errors, seconds, examples[min(1, len(examples) - 1)])
 
 
-def _draw_labels(y: Array, n_labelled: int, seed: int) -> Array:
+def _draw_labels(y: Array, n_labeled: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
-    labelled = np.zeros(len(y), dtype=bool)
+    labeled = np.zeros(len(y), dtype=bool)
     for digit in range(10):
-        labelled[rng.choice(np.flatnonzero(y == digit), n_labelled // 10, replace=False)] = True
-    return labelled
+        labeled[rng.choice(np.flatnonzero(y == digit), n_labeled // 10, replace=False)] = True
+    return labeled
 
 
 def _summary(result: dict[str, Any], n_rows: int) -> list[RenderableType]:
@@ -119,11 +119,11 @@ def _draw(runs: Runs, path: str) -> None:
     axes.legend(frameon=False)
     axes.set_title("1,797 handwritten digits, few of them labelled", fontsize=10)
 
-    n_labelled, images, classes, supervised, semi_supervised = runs.example
+    n_labeled, images, classes, supervised, semi_supervised = runs.example
     corrected = np.flatnonzero((supervised != classes) & (semi_supervised == classes))
     added = np.flatnonzero((supervised == classes) & (semi_supervised != classes))
     right.suptitle(
-        f"{n_labelled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}", fontsize=10
+        f"{n_labeled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}", fontsize=10
     )
     for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[corrected, [-1] * 18][:18], strict=True):
         axis.axis("off")

@@ -55,8 +55,8 @@ def run_fit(
     result: dict[str, Any] = {
         "data": data.describe(files.data),
         "model": model_facts(clf) | {"tuned": tuned, "file": output, "bytes": Path(output).stat().st_size},
-        "held_out": held_out_error(clf, data.n_labelled),
-        "unlabelled": verdict(clf),
+        "held_out": held_out_error(clf, data.n_labeled),
+        "unlabeled": verdict(clf),
         "interrupted": model.interrupted,
         "seconds": {"reading": reading, "training": training},
     }
@@ -87,7 +87,7 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
         "data": data.describe(files.data),
         "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
         "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
-        "held_out": held_out_error(clf, data.n_labelled),
+        "held_out": held_out_error(clf, data.n_labeled),
         "weights": {} if clf.safety_ is None else clf.safety_.scores,
         "grid": None,
         "widths": None,
@@ -97,7 +97,7 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
         if clf.cv_briers_ is not None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
     elif settings.tuned:
-        screen.warn(f"{data.n_labelled} labelled rows are too few for tuning: C and gamma have their usual values")
+        screen.warn(f"{data.n_labeled} labelled rows are too few for tuning: C and gamma have their usual values")
     screen.finish("tune", result, *tuning_summary(printable(result)))
 
 

@@ -41,7 +41,7 @@ class Dataset:
         return int(self.rows.shape[0]) + (0 if self.source is None else self.source.n_rows)
 
     @property
-    def n_labelled(self) -> int:
+    def n_labeled(self) -> int:
         return sum(self.counts.values())
 
     def describe(self, path: str) -> dict[str, Any]:
@@ -50,8 +50,8 @@ class Dataset:
             "file": path,
             "rows": self.n_rows,
             "features": int(self.rows.shape[1]),
-            "labelled": self.n_labelled,
-            "unlabelled": self.n_rows - self.n_labelled,
+            "labeled": self.n_labeled,
+            "unlabeled": self.n_rows - self.n_labeled,
             "classes": self.counts,
         }
 
@@ -89,7 +89,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
         if source.needs_survey:
             _survey(screen, source, files.unlabeled[0])
     counts = Counter(labels.tolist())
-    _check_labels(screen, files, target, counts, n_unlabelled=source.n_rows)
+    _check_labels(screen, files, target, counts, n_unlabeled=source.n_rows)
     names = None if source.names is None else list(source.names)
     return Dataset(rows, labels, names, dict(sorted(counts.items())), source)
 
@@ -118,7 +118,7 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
         n_more += more.rows.shape[0]
     counts = Counter(label for label in table.labels if label is not None)
     labels = np.concatenate([table.labels, np.full(n_more, None)])
-    _check_labels(screen, files, target, counts, n_unlabelled=len(labels) - counts.total())
+    _check_labels(screen, files, target, counts, n_unlabeled=len(labels) - counts.total())
     rows = stack(parts) if n_more else table.rows
     return Dataset(rows, labels, table.names, dict(sorted(counts.items())))
 
@@ -187,7 +187,7 @@ def rare_classes(counts: Mapping[Any, int]) -> dict[Any, float]:
     return {label: count / total for label, count in counts.items() if count < _RARE * total}
 
 
-def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabelled: int) -> None:
+def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabeled: int) -> None:
     """Raises a TableError if the labels are hardly classes; warns if they need attention."""
     where = f"{files.data}: column {target!r}"
     if not counts:
@@ -201,12 +201,12 @@ def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counte
         raise readers.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
     if counts.total() > 2 and len(counts) == counts.total():
         raise readers.TableError(f"{where} has a different label in each row: is it the target?")
-    if -1 in counts and n_unlabelled == 0 and len(counts) > 2 and counts[-1] > counts.total() / 2:
+    if -1 in counts and n_unlabeled == 0 and len(counts) > 2 and counts[-1] > counts.total() / 2:
         raise readers.TableError(
             f"{where} has the label -1 in {counts[-1]:,} of {counts.total():,} rows: if it means unlabelled, give "
             "--mark -1; if it is a class, rename it"
         )
-    if -1 in counts and n_unlabelled == 0:
+    if -1 in counts and n_unlabeled == 0:
         screen.warn("the label -1 counts as a class; if it means unlabelled, give --mark -1")
     if rare := rare_classes(counts):
         fractions_text = ", ".join(f"{label} {fraction:.1%}" for label, fraction in rare.items())

@@ -138,7 +138,7 @@ def run_evaluate(screen: Screen, model: str, data: str, target: str | None, mark
     result = {
         "model": model,
         "file": data,
-        "unlabelled": n_rows - len(codes),
+        "unlabeled": n_rows - len(codes),
         "measures": score_measures(codes, scores, classes, probabilities),
     }
     screen.finish("evaluate", result, *evaluation_summary(printable(result)))
@@ -157,7 +157,7 @@ def run_info(screen: Screen, model: str) -> None:
         "seed": clf.model_.seed,
         "settings": header["settings"],
         "held_out": held_out_error(clf),
-        "unlabelled": verdict(clf),
+        "unlabeled": verdict(clf),
         "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
         "versions": header.get("versions"),
     }

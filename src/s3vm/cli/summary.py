@@ -18,7 +18,7 @@ _MIN_ROWS_FOR_SPEED = 10_000
 
 
 def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
-    model, held_out, verdict, test = result["model"], result["held_out"], result["unlabelled"], result.get("test")
+    model, held_out, verdict, test = result["model"], result["held_out"], result["unlabeled"], result.get("test")
     tuned = f"  [dim]({' and '.join(model['tuned'])} tuned)[/dim]" if model["tuned"] else ""
     imbalanced = held_out is not None and rare_classes(result["data"]["classes"])
     facts: dict[str, RenderableType | None] = {
@@ -102,7 +102,7 @@ def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Balanced error": percent(measures["balanced_error"]),
         **{title: f"{measures[key]:.4f}" if key in measures else None for title, key in more.items()},
     }
-    skipped = f", {result['unlabelled']:,} without a label skipped" if result["unlabelled"] else ""
+    skipped = f", {result['unlabeled']:,} without a label skipped" if result["unlabeled"] else ""
     head = Text.assemble((result["file"], "bold"), f"  {measures['rows']:,} rows{skipped}")
     return [head, Text(), grid(facts), _confusion_table(measures)]
 
@@ -140,13 +140,13 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
             change = f"{100 * outcome['change']:+.1f} ± {100 * outcome['change_standard_error']:.1f}"
         cells = outcome["method"], percent(outcome["error"]), spread, change, duration, remark
         table.add_row(*cells, style="bold green" if outcome["error"] == least else None)
-    data, used = result["data"], result["unlabelled_used"]
+    data, used = result["data"], result["unlabeled_used"]
     note = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and gamma were chosen once for all methods; the "
         "seconds do not include this."
     )
-    if used < data["unlabelled"]:
-        note += f" {used:,} of {data['unlabelled']:,} unlabelled rows were used (--max-rows)."
+    if used < data["unlabeled"]:
+        note += f" {used:,} of {data['unlabeled']:,} unlabelled rows were used (--max-rows)."
     report: list[RenderableType] = [Text(), grid({"Report": escape(result["report"])})] if "report" in result else []
     return [_headline(data), table, _footnote(note), *report]
 
@@ -162,7 +162,7 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Scaling": "each feature to unit variance" if result["scaled"] else "none",
         "Training": f"solver {escape(model['solver'])}, {model['iterations']:,} iterations, seed {result['seed']}",
         "Held-out error": None if held_out is None else interval_text(held_out),
-        "Unlabelled rows": _verdict_text(result["unlabelled"], held_out),
+        "Unlabelled rows": _verdict_text(result["unlabeled"], held_out),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),
         "Written by": escape(", ".join(f"{name} {version}" for name, version in versions.items())) or None,
     }
@@ -189,7 +189,7 @@ def _footnote(text: str) -> RenderableType:
 
 
 def _headline(data: dict[str, Any]) -> RenderableType:
-    total = data["labelled"]
+    total = data["labeled"]
     fractions = [f"{name} {count / total:.0%}" for name, count in data["classes"].items()]
     return Text.assemble(
         (data["file"], "bold"),
@@ -199,7 +199,7 @@ def _headline(data: dict[str, Any]) -> RenderableType:
 
 def _function_text(model: dict[str, Any]) -> str:
     parts = [f"{model['features']:,} random features"] * bool(model["features"])
-    parts += [f"{model['centres']:,} rows as centres"] * bool(model["centres"])
+    parts += [f"{model['centers']:,} rows as centres"] * bool(model["centers"])
     return f"{model['kernel']} kernel, gamma {model['gamma']:.3g}, C {model['C']:g}: {' and '.join(parts)}"
 
 

@@ -60,7 +60,7 @@ class _Run(NamedTuple):
 
     space: Space
     model: Model
-    held_out: Array  # (candidates, n_labelled, K), by functions trained without the row
+    held_out: Array  # (candidates, n_labeled, K), by functions trained without the row
     on_sample: Array  # (candidates, n_sample, K), by functions trained on all labelled rows
     history: History
 
@@ -125,16 +125,16 @@ def _supervised_plan(estimator: Any, data: PreparedRows, tuning: Tuning, seed: i
     costs = np.repeat((tuning.C * data.weight * data.factor)[:, None] * ~held_out, n_outputs, axis=1)
     priors = class_priors(estimator.class_prior, len(data.classes), data.codes, data.weight, held_out)
     problem = Problem(
-        labelled=data.X,
+        labeled=data.X,
         targets=np.tile(targets, held_out.shape[1]),
         costs=costs,
-        unlabelled=None,
-        unlabelled_cost=np.zeros(costs.shape[1]),
+        unlabeled=None,
+        unlabeled_cost=np.zeros(costs.shape[1]),
         prior=priors[:, -n_outputs:].ravel(),
         prior_is_known=estimator.class_prior is not None,
         kernel=tuning.supervised_kernel,
-        labelled_loss=Hinge(),
-        unlabelled_loss=Exponential(),
+        labeled_loss=Hinge(),
+        unlabeled_loss=Exponential(),
         seed=seed,
         n_models=n_outputs,
     )
@@ -147,7 +147,7 @@ def _supervised_model(plan: Plan) -> tuple[Model, Array]:
     assert problem.supervised is not None
     gram, dual, intercept = problem.supervised
     scores = scores_held_out((gram @ dual + intercept).reshape(*held_out.shape, problem.n_models), held_out)
-    arguments = problem.kernel, problem.seed, problem.n_dims, _no_features(dual), intercept, problem.labelled, dual
+    arguments = problem.kernel, problem.seed, problem.n_dims, _no_features(dual), intercept, problem.labeled, dual
     return Model(*arguments).columns(slice(0, problem.n_models)), scores
 
 
@@ -180,18 +180,18 @@ def _train(setting: _Setting, spaces: list[Space], sample: Rows, held_out: Array
             setting.supervised,
             targets=np.tile(setting.supervised.targets[:, group], n),
             costs=np.tile(costs, n),
-            unlabelled=ArraySource(sample, None, backend.dtype),
-            unlabelled_cost=gaps.ravel(),
+            unlabeled=ArraySource(sample, None, backend.dtype),
+            unlabeled_cost=gaps.ravel(),
             prior=np.tile(setting.supervised.prior[group], n),
             kernel=space.kernel,
-            labelled_loss=SquaredHinge(),
+            labeled_loss=SquaredHinge(),
             graph=graph,
             graph_cost=neighbors.ravel(),
             supervised=None,
         )
         rules = replace(setting.rules, early_stopping=None, keeps=False)
         state, history = train(solver, problem, backend, None, estimator.verbose, rules)
-        scores = state.labelled_scores()
+        scores = state.labeled_scores()
         assert scores is not None
         by_candidate = scores.reshape(len(scores), n, n_groups, n_outputs)
         model = _on_all_rows(state.model(), n, n_groups)
@@ -233,7 +233,7 @@ def _one_function(parts: list[Model], data: PreparedRows, sample: Rows, backend:
     rows = stack([data.X, sample])
     scores = np.sum([part.decision(rows, backend) for part in parts], axis=0)
     with row_map(backend.n_threads) as each:
-        space = LandmarkSpace.of(first.kernel, rows, 0, first.centres, None, np.float64, each)
+        space = LandmarkSpace.of(first.kernel, rows, 0, first.centers, None, np.float64, each)
     Z, mean = space.features, scores.mean(axis=0)
     factor = cho_factor(Z.T @ Z + _RIDGE * len(Z) * np.eye(Z.shape[1]), lower=True, check_finite=False)
     w = cho_solve(factor, Z.T @ (scores - mean), check_finite=False)
@@ -249,4 +249,4 @@ def _drawn(seed: int, n: int, size: int) -> Array:
     """The numbers of a random sample of n rows; all of them if there are no more."""
     if n <= size:
         return np.arange(n)
-    return np.sort(np.argsort(philox.words(seed, Purpose.UNLABELLED, 1, n, 1)[:, 0], kind="stable")[:size])
+    return np.sort(np.argsort(philox.words(seed, Purpose.UNLABELED, 1, n, 1)[:, 0], kind="stable")[:size])

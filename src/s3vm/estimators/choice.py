@@ -36,7 +36,7 @@ def choose_model(trained: Model, plan: Plan, codes: Array, backend: Backend) -> 
     problem, held_out = plan.problem, plan.held_out
     n_outputs, n_groups = problem.n_models, held_out.shape[1]
     shape = len(codes), len(plan.weights), n_groups, n_outputs
-    scores = trained.decision(problem.labelled, backend).reshape(shape)
+    scores = trained.decision(problem.labeled, backend).reshape(shape)
     by_weight = {weight: scores_held_out(scores[:, w], held_out) for w, weight in enumerate(plan.weights)}
     if not plan.chooses_weight:
         return Choice(trained.columns(slice(0, n_outputs)), by_weight[plan.weights[0]], None)
@@ -49,7 +49,7 @@ def choose_model(trained: Model, plan: Plan, codes: Array, backend: Backend) -> 
             kernel=plan.tuning.supervised_kernel,
             coefficients=np.empty((0, 1, dual.shape[1]), backend.dtype),
             intercept=intercept,
-            centres=problem.labelled,
+            centers=problem.labeled,
             weights=dual,
         )
         return Choice(svm.columns(slice(0, n_outputs)), supervised, safety)
@@ -71,7 +71,7 @@ def calibrate(choice: Choice, plan: Plan, data: PreparedRows, backend: Backend) 
     scores = choice.held_out_scores
     known = np.isfinite(scores).all(axis=1)
     if not known.any():
-        scores, known = choice.model.decision(plan.problem.labelled, backend), np.ones_like(known)
+        scores, known = choice.model.decision(plan.problem.labeled, backend), np.ones_like(known)
     return calibrator(scores[known], data.codes[known], data.weight[known])
 
 

@@ -46,7 +46,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
     the rest if there are more than two:
 
-        ``R(f) = ||f||^2 / 2 + C sum over labelled rows of l(f(x), y) + C* E over unlabelled rows of u(f(x))``.
+        ``R(f) = ||f||^2 / 2 + C sum over labeled rows of l(f(x), y) + C* E over unlabeled rows of u(f(x))``.
 
     Standardise the features first, as for any kernel machine.
 

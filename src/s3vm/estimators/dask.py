@@ -215,7 +215,7 @@ def _prepared(number: int, X: Any, y: Any, mark: Any, dtype: str) -> Part:
 
 def _summary(part: Part) -> tuple[int, Any, Array, tuple[int, float, float]]:
     """What the client needs to know about a partition."""
-    return part.unlabelled.shape[0], part.labelled, part.labels, part.moments
+    return part.unlabeled.shape[0], part.labeled, part.labels, part.moments
 
 
 def _applied(block: Any, model: Any, method: str, empty: Array) -> Array:

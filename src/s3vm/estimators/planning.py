@@ -68,16 +68,16 @@ def make_plan(
     row_cost = tuning.C * data.weight * data.factor
     costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
     problem = Problem(
-        labelled=data.X,
+        labeled=data.X,
         targets=np.tile(targets, len(weights) * held_out.shape[1]),
         costs=np.tile(costs, len(weights)),
-        unlabelled=data.source,
-        unlabelled_cost=np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
+        unlabeled=data.source,
+        unlabeled_cost=np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
         prior=np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
         prior_is_known=settings.class_prior is not None,
         kernel=tuning.kernel,
-        labelled_loss=labeled_loss,
-        unlabelled_loss=unlabeled_loss,
+        labeled_loss=labeled_loss,
+        unlabeled_loss=unlabeled_loss,
         seed=seed,
         n_models=n_outputs,
     )

@@ -66,18 +66,18 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     the scale of the scores.
     """
     known = np.isfinite(supervised).all(axis=1)
-    n_labelled = int(known.sum())
+    n_labeled = int(known.sum())
     codes, supervised = codes[known], supervised[known]
-    uncertain = n_labelled < _UNCERTAIN
-    if n_labelled < 4 or not held_out:
+    uncertain = n_labeled < _UNCERTAIN
+    if n_labeled < 4 or not held_out:
         sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
-        return Safety(0.0, {}, n_labelled, True, sentence)
+        return Safety(0.0, {}, n_labeled, True, sentence)
     base = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
     for weight, all_scores in held_out.items():
         losses = brier_losses(codes, all_scores[known])
         scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
-    good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labelled)]
+    good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labeled)]
     chosen = max(good, default=0.0)
     before, after = scores[0.0], scores[chosen]
     if chosen:
@@ -89,22 +89,22 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     else:
         sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
     if uncertain:
-        sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
-    return Safety(chosen, scores, n_labelled, uncertain, sentence)
+        sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
+    return Safety(chosen, scores, n_labeled, uncertain, sentence)
 
 
-def undecided(n_labelled: int) -> Safety:
+def undecided(n_labeled: int) -> Safety:
     """The supervised solution, since there are too few labelled rows to choose by."""
     sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
-    return Safety(0.0, {}, n_labelled, True, sentence)
+    return Safety(0.0, {}, n_labeled, True, sentence)
 
 
 def safety_of(codes: Array, supervised: Array, averaged: Array | None, accepted: "list[Any]") -> Safety:
     """The reasons of a choice among candidates: scores of labelled rows held out, before and after."""
-    n_labelled = len(codes)
+    n_labeled = len(codes)
     losses = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, losses) | {"z": 0.0}}
-    uncertain = n_labelled < _UNCERTAIN
+    uncertain = n_labeled < _UNCERTAIN
     weight, sentence = (
         0.0,
         "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution",
@@ -123,13 +123,13 @@ def safety_of(codes: Array, supervised: Array, averaged: Array | None, accepted:
             f"{scores[weight]['error']:.1%}; using the average of {len(accepted)} candidate{'s' * (len(accepted) > 1)}"
         )
     if uncertain:
-        sentence += f". With only {n_labelled} labelled rows this choice is uncertain"
-    return Safety(weight, scores, n_labelled, uncertain, sentence)
+        sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
+    return Safety(weight, scores, n_labeled, uncertain, sentence)
 
 
-def required_z(n_labelled: int) -> float:
+def required_z(n_labeled: int) -> float:
     """By how many standard errors the Brier loss of so many rows must change: a negative number."""
-    return next(z for least, z in _REQUIRED_Z if n_labelled >= least)
+    return next(z for least, z in _REQUIRED_Z if n_labeled >= least)
 
 
 def standard_errors(difference: Array) -> float:

@@ -12,7 +12,7 @@ from s3vm import backends
 from s3vm._utils.settings import Setting, above, at_least, check, integer, number, switch
 from s3vm.backends import Backend
 from s3vm.kernels import kernel
-from s3vm.losses import LabeledLoss, UnlabeledLoss, labelled_loss, unlabelled_loss
+from s3vm.losses import LabeledLoss, UnlabeledLoss, labeled_loss, unlabeled_loss
 from s3vm.solvers import Solver, is_auto, solver
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
@@ -111,8 +111,8 @@ def losses_of(settings: Any, solver: Solver) -> tuple[LabeledLoss, UnlabeledLoss
     labeled, unlabeled = solver.losses
     is_auto = [isinstance(loss, str) and loss == "auto" for loss in (settings.labeled_loss, settings.loss)]
     return (
-        labeled() if is_auto[0] else labelled_loss(settings.labeled_loss),
-        unlabeled() if is_auto[1] else unlabelled_loss(settings.loss),
+        labeled() if is_auto[0] else labeled_loss(settings.labeled_loss),
+        unlabeled() if is_auto[1] else unlabeled_loss(settings.loss),
     )
 
 

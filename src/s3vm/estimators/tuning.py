@@ -22,14 +22,14 @@ from s3vm.estimators.settings import inherits_settings, numbers_above_0
 from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.solvers import Solver, solver
-from s3vm.solvers.supervised import in_steps, labelled_gram
+from s3vm.solvers.supervised import in_steps, labeled_gram
 from s3vm.training.loop import StoppingRules
 
 _FEW_LABELS_C = 30.0
 _USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of the median width
 _MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
-_NEIGHBOUR_OCTAVES = 1.5  # how far another width may be away
+_NEIGHBOR_OCTAVES = 1.5  # how far another width may be away
 _CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
 _MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 _SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
@@ -117,16 +117,16 @@ class S3VMClassifierCV(S3VMClassifier):
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
         tuning = Tuning(C, kernel, kernel, report)
         octaves = np.abs(np.log2(widths / kernel.width))
-        neighbours = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOUR_OCTAVES)]
+        neighbors = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOR_OCTAVES)]
         pilot_solver = solver(self.solver).pilot(_PILOT_ITERATIONS)
-        if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbours):
+        if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbors):
             return tuning
-        pilots = self._pilots(tuning, neighbours, pilot_solver, data, seed, backend)
+        pilots = self._pilots(tuning, neighbors, pilot_solver, data, seed, backend)
         report["cv_briers_"] = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
         return tuning._replace(kernel=replace(kernel, gamma=_best_width(kernel.width, pilots)))
 
     def _pilots(
-        self, tuning: Tuning, neighbours: Array, solver: Solver, data: PreparedRows, seed: int, backend: Backend
+        self, tuning: Tuning, neighbors: Array, solver: Solver, data: PreparedRows, seed: int, backend: Backend
     ) -> "dict[float, _Pilot]":
         """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
         assert data.source is not None
@@ -141,7 +141,7 @@ class S3VMClassifierCV(S3VMClassifier):
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
-            for width in (tuning.kernel.width, *map(float, neighbours)):
+            for width in (tuning.kernel.width, *map(float, neighbors)):
                 kernel = replace(tuning.kernel, gamma=width)
                 short = S3VMClassifier(solver, kernel=kernel, C=tuning.C, **settings)
                 try:
@@ -149,7 +149,7 @@ class S3VMClassifierCV(S3VMClassifier):
                 except (ValueError, MemoryError):
                     if not pilots:
                         raise
-                progress(len(pilots), 1 + len(neighbours), {})
+                progress(len(pilots), 1 + len(neighbors), {})
                 if self.max_seconds is not None and time.monotonic() - start > self.max_seconds:
                     break
         finally:
@@ -207,7 +207,7 @@ def tune(
     all_rows = np.arange(len(codes))
     wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
     for j, factor in enumerate(factors):
-        gram = labelled_gram(replace(kernel, gamma=factor * kernel.width), rows)
+        gram = labeled_gram(replace(kernel, gamma=factor * kernel.width), rows)
         if not np.isfinite(gram).all():
             wrong[:, j] = losses[:, j] = 1
             continue

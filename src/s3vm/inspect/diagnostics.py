@@ -37,16 +37,16 @@ def class_names(clf: Any) -> list[str]:
 
 def class_codes(clf: Any, X: Any, y: Any) -> Array:
     """The index of each row's class in `classes_`, -1 for unlabelled rows."""
-    labelled, labels = split_labels(y, getattr(final_classifier(clf), "unlabeled", -1))
-    check_consistent_length(X, labelled)
+    labeled, labels = split_labels(y, getattr(final_classifier(clf), "unlabeled", -1))
+    check_consistent_length(X, labeled)
     known = {label: code for code, label in enumerate(clf.classes_.tolist())}
     unknown = sorted({repr(label) for label in set(labels.tolist()) - set(known)})
     if unknown:
         raise ValueError(
             f"y has labels that the classifier does not know: {', '.join(unknown)}; it knows {list(known)}"
         )
-    codes = np.full(len(labelled), -1)
-    codes[labelled] = [known[label] for label in labels.tolist()]
+    codes = np.full(len(labeled), -1)
+    codes[labeled] = [known[label] for label in labels.tolist()]
     return codes
 
 
@@ -202,7 +202,7 @@ def score_measures(codes: Array, scores: Array, classes: Array, probabilities: A
     return result
 
 
-def held_out_error(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] | None:
+def held_out_error(clf: S3VMClassifier, n_labeled: int = 0) -> dict[str, Any] | None:
     """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
     safety, history = getattr(clf, "safety_", None), getattr(clf, "history_", {})
     if safety is not None:
@@ -212,10 +212,10 @@ def held_out_error(clf: S3VMClassifier, n_labelled: int = 0) -> dict[str, Any] |
         chosen = scores[safety.weight]
         result = error_measures(chosen["error"] * n_rows, n_rows) | {"balanced_error": chosen["balanced_error"]}
         return result | {"supervised_error": scores[0.0]["error"]}
-    if not n_labelled or "held_out_error" not in history:
+    if not n_labeled or "held_out_error" not in history:
         return None
     error, balanced = (float(history[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
-    return error_measures(error * n_labelled, n_labelled) | {"balanced_error": balanced}
+    return error_measures(error * n_labeled, n_labeled) | {"balanced_error": balanced}
 
 
 def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
@@ -236,6 +236,6 @@ def model_facts(clf: S3VMClassifier) -> dict[str, Any]:
         "iterations": clf.n_iter_,
         "classes": clf.classes_.tolist(),
         "features": int(np.prod(model.coefficients.shape[:2])),
-        "centres": 0 if model.weights is None else len(model.weights),
+        "centers": 0 if model.weights is None else len(model.weights),
         "dimensions": model.n_dims,
     }

@@ -75,7 +75,7 @@ class _Fit:
         self.safety = getattr(self.classifier, "safety_", None)
         self.names = class_names(clf)
         self.codes, self.sample = diagnostics.class_codes(clf, X, y), Sample(clf, self.X, y)
-        self.n_labelled, self.n_unlabelled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
+        self.n_labeled, self.n_unlabeled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
         if test is not None:
             codes = diagnostics.class_codes(clf, *test)
             rows = np.flatnonzero(codes >= 0)
@@ -84,15 +84,15 @@ class _Fit:
 
     def weight(self) -> float:
         """The weight of the unlabelled rows in the model."""
-        if not self.n_unlabelled:
+        if not self.n_unlabeled:
             return 0.0
         if self.safety is not None:
             return float(self.safety.weight)
         weight = self.classifier.unlabeled_weight
-        return float(self.n_labelled / self.n_unlabelled if weight == "paper" else weight)
+        return float(self.n_labeled / self.n_unlabeled if weight == "paper" else weight)
 
     def summary(self) -> str:
-        rows = f"Learnt from {self.n_labelled:,} labelled and {self.n_unlabelled:,} unlabelled rows"
+        rows = f"Learnt from {self.n_labeled:,} labelled and {self.n_unlabeled:,} unlabelled rows"
         if self.safety is not None:
             return f"{rows}: {self.safety.sentence}."
         if self.weight() == 0:
@@ -101,12 +101,12 @@ class _Fit:
 
     def headline(self) -> dict[str, str]:
         figures = {}
-        held_out = held_out_error(self.classifier, self.n_labelled)
+        held_out = held_out_error(self.classifier, self.n_labeled)
         for name, measures in {"Test error": self.test, "Cross-validated error": held_out}.items():
             if measures is not None:
                 figures[name] = f"{measures['error']:.1%}\n95% interval {_interval(measures)}"
-        figures["Labelled rows"] = f"{self.n_labelled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
-        figures["Unlabelled rows"] = f"{self.n_unlabelled:,}\nweight {self.weight():.3g}"
+        figures["Labelled rows"] = f"{self.n_labeled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
+        figures["Unlabelled rows"] = f"{self.n_unlabeled:,}\nweight {self.weight():.3g}"
         return figures
 
     def sections(self) -> Iterator[Section]:
@@ -137,9 +137,9 @@ class _Fit:
 
     def classes(self) -> dict[str, list[Any]]:
         codes = range(len(self.names))
-        labelled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
-        table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labelled.tolist()}
-        if self.n_unlabelled:
+        labeled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
+        table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labeled.tolist()}
+        if self.n_unlabeled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
         if self.test is not None:

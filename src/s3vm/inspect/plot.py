@@ -91,18 +91,18 @@ def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = No
     if levels:
         ax.contour(across, up, margins[:, :, 1], levels=levels, colors=[ink], linewidths=0.9, linestyles="dashed")
         lines += ax.plot([], [], color=ink, linewidth=0.9, linestyle="dashed", label="margin, f = ±1")
-    unlabelled, handles = points[codes < 0], []
+    unlabeled, handles = points[codes < 0], []
     for code, name in enumerate(class_names(clf)):
         marker, factor = _MARKERS[code % len(_MARKERS)]
         look: dict[str, Any] = {"color": _COLORS[code % len(_COLORS)], "marker": marker, "linewidths": 0.6}
-        labelled = points[codes == code]
-        if len(labelled):
-            look |= {"s": factor * float(np.clip(4_000 / len(labelled), 14, 40)), "edgecolors": [ax.get_facecolor()]}
-            handles.append(ax.scatter(*labelled.T, zorder=3, label=f"class {_label_text(name)}", **look))
-    if len(unlabelled):
+        labeled = points[codes == code]
+        if len(labeled):
+            look |= {"s": factor * float(np.clip(4_000 / len(labeled), 14, 40)), "edgecolors": [ax.get_facecolor()]}
+            handles.append(ax.scatter(*labeled.T, zorder=3, label=f"class {_label_text(name)}", **look))
+    if len(unlabeled):
         # As vectors, thousands of dots would make a file large and slow.
-        look = {"s": float(np.clip(8_000 / len(unlabelled), 4, 14)), "rasterized": True}
-        ax.scatter(*unlabelled.T, color=_GRAY, alpha=0.6, linewidths=0, **look)
+        look = {"s": float(np.clip(8_000 / len(unlabeled), 4, 14)), "rasterized": True}
+        ax.scatter(*unlabeled.T, color=_GRAY, alpha=0.6, linewidths=0, **look)
         handles.append(ax.scatter([], [], s=14, color=_GRAY, linewidths=0, label="unlabelled"))
     xlabel, ylabel = map(_label_text, sample.feature_names)
     ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]], xlabel=xlabel, ylabel=ylabel)
@@ -173,31 +173,31 @@ def score_histogram(clf: Any, X: Any, y: Any, *, bins: int = 40, ax: "Axes | Non
 
 def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
     """Draws `score_histogram`."""
-    left, right, unlabelled = (columns[name] for name in ("from", "to", "unlabelled"))
+    left, right, unlabeled = (columns[name] for name in ("from", "to", "unlabelled"))
     counts = {name: column for name, column in columns.items() if name not in ("from", "to", "unlabelled")}
     binary = len(counts) == 2
     if len(counts) > len(_COLORS):
         counts = {"labelled": np.sum(list(counts.values()), axis=0)}
-    labelled = np.sum(list(counts.values()), axis=0)
+    labeled = np.sum(list(counts.values()), axis=0)
 
     ax, ink = _axes(ax)
     bar: dict[str, Any] = {"width": right - left, "align": "edge"}
     # Few rows are labelled and many are not, so each side has its own scale.
-    down = -_LABELED_HEIGHT * unlabelled.max() / max(labelled.max(), 1) if unlabelled.any() else 1.0
-    if unlabelled.any():
-        ax.bar(left, unlabelled, color=_GRAY, label="unlabelled", **bar)
+    down = -_LABELED_HEIGHT * unlabeled.max() / max(labeled.max(), 1) if unlabeled.any() else 1.0
+    if unlabeled.any():
+        ax.bar(left, unlabeled, color=_GRAY, label="unlabelled", **bar)
     base = np.zeros(len(left))
     for (name, count), color in zip(counts.items(), _COLORS, strict=False):
         ax.bar(left, down * count, bottom=base, color=color, label=_label_text(name), **bar)
         base += down * count
-    entries = len(counts) + bool(unlabelled.any())
-    ax.set_ylim(1.06 * base.min(), (1.2 if entries <= 4 else 1.32) * max(unlabelled.max(), base.max()))
+    entries = len(counts) + bool(unlabeled.any())
+    ax.set_ylim(1.06 * base.min(), (1.2 if entries <= 4 else 1.32) * max(unlabeled.max(), base.max()))
     ax.axhline(0, color=ink, linewidth=0.8)
     ax.axvline(0, color=ink, linewidth=1.5)
     if binary:
         for level in (-1, 1):
             ax.axvline(level, color=ink, linewidth=0.9, linestyle="dashed")
-    upper, lower = [0, *_ticks(unlabelled.max(), 4)], _ticks(labelled.max(), 2)
+    upper, lower = [0, *_ticks(unlabeled.max(), 4)], _ticks(labeled.max(), 2)
     ax.set_yticks([*upper, *(down * n for n in lower)], [f"{n:,}" for n in upper + lower])
     ax.set(xlabel="score f(x)" if binary else "score of the class minus that of the best other", ylabel="rows")
     ax.spines[["top", "right"]].set_visible(False)

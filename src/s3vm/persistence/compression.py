@@ -30,7 +30,7 @@ from s3vm.sources import ArraySource
 
 _FEWEST = 16
 _MOST = 2048
-_CENTRE = 16  # a kernel function at a centre takes about as long as this many random features
+_CENTER = 16  # a kernel function at a centre takes about as long as this many random features
 _MOST_FITTED = 20_000
 _MOST_HELD_OUT = 10_000
 _CHUNK = 4096
@@ -187,8 +187,8 @@ class _Compressor:
 
     def _sizes(self, kind: str) -> Iterator[int]:
         """Sizes to try: those that make predictions about twice as fast, up to half the number of rows."""
-        n_features, n_centres = _counts(self._model)
-        faster = (n_features + _CENTRE * n_centres) // (2 if kind == "features" else 2 * _CENTRE)
+        n_features, n_centers = _counts(self._model)
+        faster = (n_features + _CENTER * n_centers) // (2 if kind == "features" else 2 * _CENTER)
         most, size = min(faster, self._rows.shape[0] // 2, _MOST), _FEWEST
         while size <= most:
             yield size
@@ -202,12 +202,12 @@ class _Compressor:
             features = self._engine.features(self._model.kernel, self._model.seed, size, self._model.n_dims)
             solution, intercept = self._least_squares(lambda rows: features.features(0, rows))
             coefficients = solution[None].astype(self._engine.dtype)
-            model = replace(self._model, coefficients=coefficients, intercept=intercept, centres=None, weights=None)
+            model = replace(self._model, coefficients=coefficients, intercept=intercept, centers=None, weights=None)
         else:
-            centres = self._landmarks(size)
-            exact, kernel = centres.astype(np.float64), self._model.kernel
+            centers = self._landmarks(size)
+            exact, kernel = centers.astype(np.float64), self._model.kernel
             solution, intercept = self._least_squares(lambda rows: kernel.gram(rows.astype(np.float64), exact))
-            model = replace(self._model, coefficients=nothing, intercept=intercept, centres=centres, weights=solution)
+            model = replace(self._model, coefficients=nothing, intercept=intercept, centers=centers, weights=solution)
         scores = self._decision(model, self._held_out)
         new, old = predicted_codes(scores), predicted_codes(self._held_out_scores)
         spread = max(float(self._held_out_scores.std()), 1e-12)

@@ -28,7 +28,7 @@ from s3vm._utils.typing import Array
 from s3vm.estimators.prediction import Temperature
 from s3vm.estimators.safety import Safety
 from s3vm.kernels import KERNELS, Kernel
-from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
+from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 from s3vm.model import Model
 from s3vm.persistence.compression import Compression
 from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
@@ -45,7 +45,7 @@ _MOST_BETA = 1e6  # scikit-learn searches for a temperature up to exp(10)
 _MOST_BLOCK = 4 << 30  # bytes of the random frequencies that are drawn at once
 _PARTS: dict[str, type] = {
     kind.__name__: kind
-    for kinds in (KERNELS, LABELLED_LOSSES, UNLABELLED_LOSSES, SOLVERS, STEPS)
+    for kinds in (KERNELS, LABELED_LOSSES, UNLABELED_LOSSES, SOLVERS, STEPS)
     for kind in kinds.values()
 } | {"Safety": Safety, "Compression": Compression}
 
@@ -135,10 +135,10 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
     }
     if model.weights is not None:
         tensors["weights"] = model.weights
-        if sparse.issparse(model.centres):
-            tensors |= {f"centres.{part}": getattr(model.centres, part) for part in ("data", "indices", "indptr")}
+        if sparse.issparse(model.centers):
+            tensors |= {f"centres.{part}": getattr(model.centers, part) for part in ("data", "indices", "indptr")}
         else:
-            tensors["centres"] = model.centres
+            tensors["centres"] = model.centers
     if getattr(clf, "cv_errors_", None) is not None:
         tensors |= {"cv_errors": clf.cv_errors_, "cv_gammas": clf.cv_gammas_}
     if getattr(clf, "cv_briers_", None) is not None:

@@ -86,19 +86,19 @@ def _bytes(model: Model) -> int:
     n_blocks, block_size, _ = model.coefficients.shape
     entries = n_blocks * model.kernel.rows(block_size) * (model.n_dims + 1)
     features = entries * model.coefficients.itemsize + model.coefficients.nbytes
-    centres, weights = model.centres, model.weights
-    return int(features + (0 if weights is None else centres.dtype.itemsize * np.prod(centres.shape) + weights.nbytes))
+    centers, weights = model.centers, model.weights
+    return int(features + (0 if weights is None else centers.dtype.itemsize * np.prod(centers.shape) + weights.nbytes))
 
 
 def _expansion(graph: "Graph", model: Model, x: str) -> Iterator[str]:
-    """``sum_i weights[i] k(centres[i], x)``, a group of centres at a time."""
+    """``sum_i weights[i] k(centers[i], x)``, a group of centres at a time."""
     if model.weights is None:
         return
     _check_formula(model.kernel)
     for group in graph.groups(len(model.weights)):
-        centres = model.centres[group]
-        centres = centres.toarray() if sparse.issparse(centres) else centres
-        yield graph.add("MatMul", model.kernel.onnx_gram(graph, x, centres), model.weights[group])
+        centers = model.centers[group]
+        centers = centers.toarray() if sparse.issparse(centers) else centers
+        yield graph.add("MatMul", model.kernel.onnx_gram(graph, x, centers), model.weights[group])
 
 
 def _check_formula(kernel: Kernel) -> None:
@@ -189,12 +189,12 @@ class Graph:
         size = max(_GROUP // numbers_each, 1)
         return (slice(start, start + size) for start in range(0, n, size))
 
-    def squared_distances(self, x: str, centres: Array) -> str:
+    def squared_distances(self, x: str, centers: Array) -> str:
         """``||x - z||^2`` for the rows of node `x` and all centres, moved to the mean of the centres."""
-        mean = centres.mean(axis=0, dtype=np.float64)
-        x, z = self.add("Sub", x, mean), self.add("Sub", centres.T, mean[:, None])
+        mean = centers.mean(axis=0, dtype=np.float64)
+        x, z = self.add("Sub", x, mean), self.add("Sub", centers.T, mean[:, None])
         x2 = self.add("ReduceSum", self.add("Mul", x, x), np.array([1]), keepdims=1)
-        z2 = np.sum((centres - mean) ** 2, axis=1)
+        z2 = np.sum((centers - mean) ** 2, axis=1)
         distances = self.add("Sub", self.add("Add", x2, z2), self.add("Mul", self.add("MatMul", x, z), 2.0))
         return self.add("Max", distances, 0.0)
 

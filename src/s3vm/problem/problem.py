@@ -30,23 +30,23 @@ class Problem:
 
     Column k looks for the function ``f`` that minimises
 
-        ``R_k(f) = ||f||^2 / 2 + sum_i costs[i, k] l(f(x_i), targets[i, k]) + unlabelled_cost[k] E_x u(f(x))``
+        ``R_k(f) = ||f||^2 / 2 + sum_i costs[i, k] l(f(x_i), targets[i, k]) + unlabeled_cost[k] E_x u(f(x))``
 
     over the labelled rows ``i`` and the distribution of the unlabelled rows ``x``. The paper's ``C`` is
-    ``n_l costs[i, k]``, its ``C*`` is ``unlabelled_cost[k]``. What the columns stand for is the caller's affair:
+    ``n_l costs[i, k]``, its ``C*`` is ``unlabeled_cost[k]``. What the columns stand for is the caller's affair:
     classes one against the rest, cross-validation folds (rows held out have cost 0), several weights.
     """
 
-    labelled: Rows  # shape (n_l, d)
+    labeled: Rows  # shape (n_l, d)
     targets: Array  # -1 or +1, shape (n_l, K)
     costs: Array  # of each labelled row in each column, shape (n_l, K); 0 leaves it out
-    unlabelled: Source | None
-    unlabelled_cost: Array  # shape (K,)
+    unlabeled: Source | None
+    unlabeled_cost: Array  # shape (K,)
     prior: Array  # the expected fraction of positive rows among the unlabelled ones, shape (K,)
     prior_is_known: bool  # whether the user gave it; otherwise it is the fraction among the labelled rows
     kernel: Kernel  # with a numeric width
-    labelled_loss: LabeledLoss
-    unlabelled_loss: UnlabeledLoss
+    labeled_loss: LabeledLoss
+    unlabeled_loss: UnlabeledLoss
     seed: int
     n_models: int  # the columns that are the model; they come first, and the history describes them
     supervised: SupervisedSolution | None = None  # if it is already known; see `s3vm.solvers.supervised`
@@ -54,7 +54,7 @@ class Problem:
     graph_cost: Array | None = None  # (K,): column k costs ``graph_cost[k] / 2 (1/n) f'Lf`` more
 
     @property
-    def n_labelled(self) -> int:
+    def n_labeled(self) -> int:
         return int(self.targets.shape[0])
 
     @property
@@ -63,31 +63,31 @@ class Problem:
 
     @property
     def n_dims(self) -> int:
-        return int(self.labelled.shape[1])
+        return int(self.labeled.shape[1])
 
     @property
     def n_rows(self) -> int:
         """Labelled and unlabelled rows together, the paper's n."""
-        return self.n_labelled + (self.unlabelled.n_rows if self.unlabelled is not None else 0)
+        return self.n_labeled + (self.unlabeled.n_rows if self.unlabeled is not None else 0)
 
     def all_rows(self) -> Rows:
         """All rows at once, the labelled ones first."""
-        if self.unlabelled is None:
-            return self.labelled
-        if not isinstance(self.unlabelled, ArraySource):
+        if self.unlabeled is None:
+            return self.labeled
+        if not isinstance(self.unlabeled, ArraySource):
             raise ValueError(
                 'this solver needs all rows at once, and these are a stream: use solver="tsg" or "frs", or read them '
                 "into an array"
             )
-        return stack([self.labelled, self.unlabelled.sample(self.seed, self.unlabelled.n_rows)])
+        return stack([self.labeled, self.unlabeled.sample(self.seed, self.unlabeled.n_rows)])
 
     def objective(self, k: int, norm: float, r_l: Array, r_u: Array) -> float:
         """``R_k(f)``, given ``||f||^2`` and f at the labelled rows and at all unlabelled ones."""
-        labelled = np.dot(self.costs[:, k], self.labelled_loss.value(r_l, self.targets[:, k]))
-        unlabelled = self.unlabelled_cost[k] * self.unlabelled_loss.value(r_u).mean() if len(r_u) else 0.0
-        return float(norm / 2 + labelled + unlabelled)
+        labeled = np.dot(self.costs[:, k], self.labeled_loss.value(r_l, self.targets[:, k]))
+        unlabeled = self.unlabeled_cost[k] * self.unlabeled_loss.value(r_u).mean() if len(r_u) else 0.0
+        return float(norm / 2 + labeled + unlabeled)
 
     @property
-    def uses_unlabelled(self) -> bool:
+    def uses_unlabeled(self) -> bool:
         """Whether the unlabelled rows change anything in any column."""
-        return self.unlabelled is not None and bool(np.any(self.unlabelled_cost > 0))
+        return self.unlabeled is not None and bool(np.any(self.unlabeled_cost > 0))

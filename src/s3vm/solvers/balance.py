@@ -23,13 +23,13 @@ def means_to_hold(problem: Problem, start: Array) -> Array:
             means[group] += _shift_to_shares(start[:, group], problem.prior[group])
         return means
     for k in range(problem.n_columns):
-        n_labelled = int(np.count_nonzero(problem.costs[:, k]))
+        n_labeled = int(np.count_nonzero(problem.costs[:, k]))
         share, error = problem.prior[k], 0.0
         if not problem.prior_is_known:
-            if n_labelled >= _FEW_LABELS:
+            if n_labeled >= _FEW_LABELS:
                 continue
-            share = (share * n_labelled + 0.5) / (n_labelled + 1)
-            error = np.sqrt(share * (1 - share) / n_labelled)
+            share = (share * n_labeled + 0.5) / (n_labeled + 1)
+            error = np.sqrt(share * (1 - share) / n_labeled)
         means[k] += shift_to_share(start[:, k], share - error, share + error)
     return means
 

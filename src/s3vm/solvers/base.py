@@ -44,7 +44,7 @@ class State(Protocol):
 
     def model(self) -> Model: ...
 
-    def labelled_scores(self) -> Array | None:
+    def labeled_scores(self) -> Array | None:
         """f at the labelled rows in every column, ``(n_l, K)``, if known without further work."""
 
     def detached(self) -> "State":
@@ -128,14 +128,14 @@ def record(
     """
     main = slice(0, problem.n_models)
     costs = costs[:, main]
-    loss = (costs * problem.labelled_loss.value(r_l[:, main], y[:, main])).sum()
+    loss = (costs * problem.labeled_loss.value(r_l[:, main], y[:, main])).sum()
     line = {"objective": norm[main].sum() / 2 + loss, "labeled_loss": loss / costs.sum()}
     if r_u is not None:
         r_u = r_u[:, main]
-        means = problem.unlabelled_loss.value(r_u).sum(axis=0) / len(r_u), (r_u > 0).sum(axis=0) / len(r_u)
+        means = problem.unlabeled_loss.value(r_u).sum(axis=0) / len(r_u), (r_u > 0).sum(axis=0) / len(r_u)
     if means is not None:
         loss = means[0][main]
-        objective = line["objective"] + (problem.unlabelled_cost[main] * loss).sum()
+        objective = line["objective"] + (problem.unlabeled_cost[main] * loss).sum()
         line |= {"objective": objective, "unlabeled_loss": loss.sum() / problem.n_models}
         if problem.n_models == 1:
             line["positive_share"] = means[1][0]
@@ -171,12 +171,12 @@ def _fetched(states: list[_AnyState]) -> list[_AnyState]:
     return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
 
 
-def needs(solver: Solver, problem: Problem, labelled: tuple[type, ...], unlabelled: tuple[type, ...]) -> None:
+def needs(solver: Solver, problem: Problem, labeled: tuple[type, ...], unlabeled: tuple[type, ...]) -> None:
     """Raises a ValueError unless the solver can minimise the losses of the problem."""
     name = type(solver).__name__
     for parameter, loss, known in (
-        ("labeled_loss", problem.labelled_loss, labelled),
-        ("loss", problem.unlabelled_loss, unlabelled),
+        ("labeled_loss", problem.labeled_loss, labeled),
+        ("loss", problem.unlabeled_loss, unlabeled),
     ):
         if not isinstance(loss, known):
             names = " or ".join(f"{kind.__name__}()" for kind in known)
@@ -211,8 +211,8 @@ class Expansion:
 
     kernel: Kernel
     seed: int
-    centres: Rows
-    n_labelled: int
+    centers: Rows
+    n_labeled: int
     columns: Sequence[Column]
     iteration: int
     record: Mapping[str, float]
@@ -221,27 +221,27 @@ class Expansion:
         weights = np.column_stack([column.weights for column in self.columns])
         no_features = np.empty((0, 1, len(self.columns)))
         intercept = np.array([column.intercept for column in self.columns])
-        return Model(self.kernel, self.seed, self.centres.shape[1], no_features, intercept, self.centres, weights)
+        return Model(self.kernel, self.seed, self.centers.shape[1], no_features, intercept, self.centers, weights)
 
-    def labelled_scores(self) -> Array:
-        return np.column_stack([column.scores[: self.n_labelled] for column in self.columns])
+    def labeled_scores(self) -> Array:
+        return np.column_stack([column.scores[: self.n_labeled] for column in self.columns])
 
     def detached(self) -> "Expansion":
         return self
 
 
-def same_rows(state: State | None, centres: Rows) -> "Expansion | None":
+def same_rows(state: State | None, centers: Rows) -> "Expansion | None":
     """The state to resume from, which must have these centres."""
     if state is None:
         return None
-    if isinstance(state, Expansion) and state.centres.shape == centres.shape and not (state.centres != centres).sum():
+    if isinstance(state, Expansion) and state.centers.shape == centers.shape and not (state.centers != centers).sum():
         return state
     raise ValueError("this solver can resume only with the same rows: set warm_start=False to start again")
 
 
 def in_step(
     problem: Problem,
-    centres: Rows,
+    centers: Rows,
     column: Callable[[int, Column | None], Iterator[Column]],
     state: Expansion | None = None,
     n_threads: int = 1,
@@ -268,7 +268,7 @@ def in_step(
             lacks_columns = False
             columns = [after or before for after, before in zip(advanced, columns, strict=True)]
             iteration += 1
-            yield _expansion(problem, centres, [known for known in columns if known is not None], iteration)
+            yield _expansion(problem, centers, [known for known in columns if known is not None], iteration)
 
 
 def _advance(generator: Iterator[Column]) -> tuple[Column | None, list[PendingWarning]]:
@@ -277,11 +277,11 @@ def _advance(generator: Iterator[Column]) -> tuple[Column | None, list[PendingWa
         return next(generator, None), pending
 
 
-def _expansion(problem: Problem, centres: Rows, columns: list[Column], iteration: int) -> Expansion:
+def _expansion(problem: Problem, centers: Rows, columns: list[Column], iteration: int) -> Expansion:
     """The state of these columns, with its line of the history."""
-    n_l, wanted = problem.n_labelled, columns[: problem.n_models]
+    n_l, wanted = problem.n_labeled, columns[: problem.n_models]
     scores = np.column_stack([column.scores for column in wanted])
     r_u = scores[n_l:] if len(scores) > n_l else None
     line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
     line["objective"] = sum(column.objective for column in wanted)
-    return Expansion(problem.kernel, problem.seed, centres, n_l, columns, iteration, line)
+    return Expansion(problem.kernel, problem.seed, centers, n_l, columns, iteration, line)

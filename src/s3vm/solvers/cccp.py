@@ -57,13 +57,13 @@ class CCCP(Solver):
         check_settings(self, max_iter=integer(), tol=between(0, 1), balance=("supervised", "prior", None))
 
     def iterations(self, problem: Problem) -> int:
-        return 1 + self.max_iter if problem.uses_unlabelled else 1
+        return 1 + self.max_iter if problem.uses_unlabeled else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
+        n = problem.n_rows if problem.uses_unlabeled else problem.n_labeled
         at_once = min(backend.n_threads, problem.n_columns)
         columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
-        return gram.memory(problem.labelled, n, backend, at_once) + columns + 3 * 8 * problem.n_labelled**2
+        return gram.memory(problem.labeled, n, backend, at_once) + columns + 3 * 8 * problem.n_labeled**2
 
     def extended(self, problem: Problem, done: int) -> "CCCP":
         return replace(self, max_iter=done + self.max_iter)
@@ -71,8 +71,8 @@ class CCCP(Solver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge,), (Ramp, Hat))
         rounds = _Rounds(self, problem, backend)
-        before = same_rows(state, rounds.centres)
-        yield from in_step(problem, rounds.centres, rounds.column, rounds.checked(before), backend.n_threads)
+        before = same_rows(state, rounds.centers)
+        yield from in_step(problem, rounds.centers, rounds.column, rounds.checked(before), backend.n_threads)
 
 
 @state_part("CCCP.ResumeState")
@@ -89,14 +89,14 @@ class _Rounds:
 
     def __init__(self, solver: CCCP, problem: Problem, backend: Backend) -> None:
         self._solver, self._problem = solver, problem
-        self.centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
-        n_l, n = self._n_labelled, self._n = problem.n_labelled, int(self.centres.shape[0])
+        self.centers = problem.all_rows() if problem.uses_unlabeled else problem.labeled
+        n_l, n = self._n_labeled, self._n = problem.n_labeled, int(self.centers.shape[0])
         self._n_left = solver.iterations(problem) - 1
-        self._flat = -problem.unlabelled_loss.s if isinstance(problem.unlabelled_loss, Ramp) else 0.0
-        self._matters = (problem.unlabelled_cost > 0) & (n > n_l)
+        self._flat = -problem.unlabeled_loss.s if isinstance(problem.unlabeled_loss, Ramp) else 0.0
+        self._matters = (problem.unlabeled_cost > 0) & (n > n_l)
         self._balanced = solver.balance is not None and n > n_l
         mean_of = slice(n_l, n) if self._balanced else None
-        self._gram = gram.Gram(problem.kernel, self.centres, backend.cache_bytes, backend.dtype, mean_of)
+        self._gram = gram.Gram(problem.kernel, self.centers, backend.cache_bytes, backend.dtype, mean_of)
         _, dual, self._intercept = supervised_start(problem)
         self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
         self._start = np.column_stack([self._gram.times(np.arange(n_l), values) for values in dual.T])
@@ -126,7 +126,7 @@ class _Rounds:
             a, f, boxes = before.resume_state
             before = self._column_at(k, a, f, before.intercept, boxes)
         for _ in range(self._n_left if self._matters[k] else 0):
-            boxes = self._boxes(k, before.scores[self._n_labelled :])
+            boxes = self._boxes(k, before.scores[self._n_labeled :])
             if np.array_equal(boxes, before.resume_state.boxes):
                 return
             after = self._solve(k, boxes, before)
@@ -161,15 +161,15 @@ class _Rounds:
     def _boxes(self, k: int, r_u: Array) -> Array:
         """``z``, lower bounds, knees and upper bounds: of labelled rows, of unlabelled ones and of their mean."""
         side = np.sign(r_u) * (np.abs(r_u) > self._flat)
-        cost = self._problem.unlabelled_cost[k] / len(side)
+        cost = self._problem.unlabeled_cost[k] / len(side)
         y, c = self._problem.targets[:, k], self._problem.costs[:, k]
-        of_labelled = np.array([y, np.minimum(0, c * y), np.maximum(0, c * y), np.maximum(0, c * y)])
-        of_unlabelled = np.array([np.ones(len(side)), cost * (side - 1), cost * side, cost * (side + 1)])
+        of_labeled = np.array([y, np.minimum(0, c * y), np.maximum(0, c * y), np.maximum(0, c * y)])
+        of_unlabeled = np.array([np.ones(len(side)), cost * (side - 1), cost * side, cost * (side + 1)])
         of_mean = np.array([[self._held[k]], [-np.inf], [np.inf], [np.inf]])
-        return np.hstack([of_labelled, of_unlabelled, of_mean][: 2 + self._balanced])
+        return np.hstack([of_labeled, of_unlabeled, of_mean][: 2 + self._balanced])
 
     def _column_at(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
-        n_l, n = self._n_labelled, self._n
+        n_l, n = self._n_labeled, self._n
         weights = a[:n].copy()
         if self._balanced and self._matters[k]:
             # The last variable is the mean of the unlabelled rows; the intercept is what it lacks to the mean held.

@@ -16,7 +16,7 @@ from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.base import State, record
 from s3vm.solvers.steps import Step, step, stiffness
-from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labelled_batches, labelled_slope, unlabelled_slope
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labeled_batches, labeled_slope, unlabeled_slope
 
 _INTERCEPT_STEP = 0.1  # of a step: all labelled rows act on the intercept at once, and it acts on all of them
 
@@ -102,28 +102,28 @@ class FRS(StochasticSolver):
         if not isinstance(now, _State) or now.w.shape != (features.n_features, problem.n_columns):
             raise ValueError("FRS can resume only with the same columns and features: set warm_start=False")
         steps, stiff = step(self.step), stiffness(problem)
-        unlabelled = problem.unlabelled if problem.uses_unlabelled else None
+        unlabeled = problem.unlabeled if problem.uses_unlabeled else None
         held, target = self.balanced_columns(problem), 2 * problem.prior - 1
         mean = np.zeros(features.n_features)
-        if unlabelled is not None:
-            sample = unlabelled.sample(problem.seed, self.n_reference)
+        if unlabeled is not None:
+            sample = unlabeled.sample(problem.seed, self.n_reference)
             mean = features.features(0, sample).mean(axis=0, dtype=np.float64)
-        draw = self.draw_labeled or problem.n_labelled > self.batch_size
-        phi_of_all = None if draw else features.features(0, problem.labelled)
+        draw = self.draw_labeled or problem.n_labeled > self.batch_size
+        phi_of_all = None if draw else features.features(0, problem.labeled)
         for t in range(now.iteration, n_iterations):
             gamma, w = steps.sizes(t, n_iterations, stiff), now.w.astype(backend.dtype)
-            rows = labelled_batches(problem, range(t, t + 1), self.batch_size, draw)[0]
-            phi = features.features(0, problem.labelled[rows]) if phi_of_all is None else phi_of_all
+            rows = labeled_batches(problem, range(t, t + 1), self.batch_size, draw)[0]
+            phi = features.features(0, problem.labeled[rows]) if phi_of_all is None else phi_of_all
             r_l, r_u = phi @ w + now.intercept, None
-            slope = labelled_slope(problem, rows, r_l)
+            slope = labeled_slope(problem, rows, r_l)
             gradient, total = phi.T @ slope.astype(phi.dtype), slope.sum(axis=0)
-            if unlabelled is not None:
-                batch = unlabelled.batches(problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size)
+            if unlabeled is not None:
+                batch = unlabeled.batches(problem.seed, Purpose.UNLABELED, range(t, t + 1), self.batch_size)
                 phi = features.features(0, batch)
                 r_u = phi @ w + now.intercept
-                slope = unlabelled_slope(problem, r_u, self.annealed_share(t, n_iterations))
+                slope = unlabeled_slope(problem, r_u, self.annealed_share(t, n_iterations))
                 gradient, total = gradient + phi.T @ slope.astype(phi.dtype), total + slope.sum(axis=0)
-            costs = problem.n_labelled / len(rows) * problem.costs[rows]
+            costs = problem.n_labeled / len(rows) * problem.costs[rows]
             line = record(problem, np.sum(now.w**2, axis=0), r_l, problem.targets[rows], costs, r_u)
             line["step"] = float(gamma[0])
             # Where the intercept answers every change of the mean, the features are centred there.
@@ -151,7 +151,7 @@ class _State:
     def model(self) -> Model:
         return Model(self.kernel, self.seed, self.n_dims, self.w[None], self.intercept)
 
-    def labelled_scores(self) -> None:
+    def labeled_scores(self) -> None:
         return None
 
     def detached(self) -> "_State":

@@ -54,11 +54,11 @@ class Light(Solver):
         check_settings(self, growth=above(1), first=above(0, 1), tol=between(0, 1))
 
     def iterations(self, problem: Problem) -> int:
-        return 1 + len(self._shares()) if problem.uses_unlabelled else 1
+        return 1 + len(self._shares()) if problem.uses_unlabeled else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         at_once = min(backend.n_threads, problem.n_columns)
-        shared = memory(problem.labelled, problem.n_rows, backend, at_once)
+        shared = memory(problem.labeled, problem.n_rows, backend, at_once)
         return shared + 80 * problem.n_rows * problem.n_columns
 
     def extended(self, problem: Problem, done: int) -> "Light":
@@ -66,10 +66,10 @@ class Light(Solver):
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[Expansion]:
         needs(self, problem, (Hinge,), (Hat,))
-        centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
-        gram = Gram(problem.kernel, centres, backend.cache_bytes, backend.dtype)
+        centers = problem.all_rows() if problem.uses_unlabeled else problem.labeled
+        gram = Gram(problem.kernel, centers, backend.cache_bytes, backend.dtype)
         column = partial(self._column, problem, gram)
-        return in_step(problem, centres, column, same_rows(state, centres), backend.n_threads)
+        return in_step(problem, centers, column, same_rows(state, centers), backend.n_threads)
 
     def _shares(self) -> Array:
         """The fractions b of the cost, in order."""
@@ -77,15 +77,15 @@ class Light(Solver):
         return np.minimum(1.0, self.first * self.growth ** np.arange(n_steps + 1))
 
     def _column(self, problem: Problem, gram: Gram, k: int, before: Column | None) -> Iterator[Column]:
-        n_l, n_u = problem.n_labelled, gram.n - problem.n_labelled
-        each = problem.unlabelled_cost[k] / max(1, n_u)
+        n_l, n_u = problem.n_labeled, gram.n - problem.n_labeled
+        each = problem.unlabeled_cost[k] / max(1, n_u)
         share = np.clip(problem.prior[k], 0.5 / max(1, n_u), 1 - 0.5 / max(1, n_u))
         # Labels are good for one problem only: another one starts again.
         key = (self, problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), each, share)
 
         def costs(y: Array, b: float) -> Array:
-            of_unlabelled = b * each * np.where(y[n_l:] > 0, 0.5 / share, 0.5 / (1 - share))
-            return np.concatenate([problem.costs[:, k], of_unlabelled])
+            of_unlabeled = b * each * np.where(y[n_l:] > 0, 0.5 / share, 0.5 / (1 - share))
+            return np.concatenate([problem.costs[:, k], of_unlabeled])
 
         def column(n_levels: int, y: Array, svm: Solution) -> Column:
             scores = svm.f + svm.intercept

@@ -82,4 +82,4 @@ def step(spec: "str | Step") -> Step:
 
 def stiffness(problem: Problem) -> Array:
     """How steep each column's objective is: the cost of its labelled rows, or a tenth of it if the loss is straight."""
-    return max(0.1, problem.labelled_loss.curvature) * problem.costs.sum(axis=0)
+    return max(0.1, problem.labeled_loss.curvature) * problem.costs.sum(axis=0)

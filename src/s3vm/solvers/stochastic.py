@@ -45,7 +45,7 @@ class StochasticSolver(Solver):
         """The iterations by `passes` or `max_iter`; ``"auto"`` is `auto_passes`, but from `fewest` to 1000."""
         if self.passes is None and not isinstance(self.max_iter, str):
             return self.max_iter
-        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
+        n_rows = problem.unlabeled.n_rows if problem.unlabeled is not None else problem.n_labeled
         if self.passes is None:
             return int(np.clip(np.ceil(auto_passes * n_rows / self.batch_size), fewest, 1000))
         if n_rows == ENDLESS:
@@ -62,7 +62,7 @@ class StochasticSolver(Solver):
 
     def balanced_columns(self, problem: Problem) -> Array:
         """Which columns hold their mean output: with `balance`, those in which unlabelled rows cost something."""
-        matters = problem.unlabelled_cost > 0 if problem.unlabelled is not None else np.zeros(problem.n_columns)
+        matters = problem.unlabeled_cost > 0 if problem.unlabeled is not None else np.zeros(problem.n_columns)
         return np.asarray(matters * self.balance, dtype=bool)
 
     def annealed_share(self, t: int, n_iterations: int) -> float:
@@ -86,24 +86,24 @@ class StochasticSolver(Solver):
 
 def on_device(problem: Problem, backend: Backend) -> Problem:
     """The problem with everything that slopes depend on where the backend computes."""
-    arrays = {name: backend.put(getattr(problem, name)) for name in ("targets", "costs", "unlabelled_cost")}
-    losses = {name: backend.loss(getattr(problem, name)) for name in ("labelled_loss", "unlabelled_loss")}
+    arrays = {name: backend.put(getattr(problem, name)) for name in ("targets", "costs", "unlabeled_cost")}
+    losses = {name: backend.loss(getattr(problem, name)) for name in ("labeled_loss", "unlabeled_loss")}
     return replace(problem, **arrays, **losses)
 
 
-def labelled_batches(problem: Problem, iterations: range, size: int, draw: bool) -> Array:
+def labeled_batches(problem: Problem, iterations: range, size: int, draw: bool) -> Array:
     """The numbers of the labelled rows in each iteration: all of them, or `size` drawn with replacement."""
     if draw:
-        return philox.indices(problem.seed, Purpose.LABELLED, iterations, size, problem.n_labelled)
-    return np.tile(np.arange(problem.n_labelled), (len(iterations), 1))
+        return philox.indices(problem.seed, Purpose.LABELED, iterations, size, problem.n_labeled)
+    return np.tile(np.arange(problem.n_labeled), (len(iterations), 1))
 
 
-def labelled_slope(problem: Problem, rows: Array, r: Array) -> Array:
+def labeled_slope(problem: Problem, rows: Array, r: Array) -> Array:
     """The derivative of R with respect to f at labelled rows that represent all of them, where f is `r`."""
-    weight = problem.n_labelled / len(rows)
-    return weight * problem.costs[rows] * problem.labelled_loss.grad(r, problem.targets[rows])
+    weight = problem.n_labeled / len(rows)
+    return weight * problem.costs[rows] * problem.labeled_loss.grad(r, problem.targets[rows])
 
 
-def unlabelled_slope(problem: Problem, r: Array, share: float | Array) -> Array:
+def unlabeled_slope(problem: Problem, r: Array, share: float | Array) -> Array:
     """The same at a batch of unlabelled rows, whose cost is a fraction `share` of ``C*``."""
-    return share * problem.unlabelled_cost / len(r) * problem.unlabelled_loss.grad(r)
+    return share * problem.unlabeled_cost / len(r) * problem.unlabeled_loss.grad(r)

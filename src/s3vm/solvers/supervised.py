@@ -13,17 +13,17 @@ _MOST_STEPS = 3_000_000
 _MOST_BYTES = 2 << 30
 
 
-def labelled_gram(kernel: Kernel, labelled: Rows) -> Array:
+def labeled_gram(kernel: Kernel, labeled: Rows) -> Array:
     """The kernel matrix of the labelled rows, in float64; a ValueError if it would be too large."""
-    n_labelled = labelled.shape[0]
-    n_bytes = 8 * n_labelled**2
+    n_labeled = labeled.shape[0]
+    n_bytes = 8 * n_labeled**2
     if n_bytes > _MOST_BYTES:
         raise ValueError(
-            f"the exact supervised solution of {n_labelled} labelled rows needs a kernel matrix of "
+            f"the exact supervised solution of {n_labeled} labelled rows needs a kernel matrix of "
             f"{n_bytes / 2**30:.0f} GiB: use solver=PrintedTSG() or FRS() with a number for unlabeled_weight, "
             "or label fewer rows"
         )
-    return kernel.gram(labelled, labelled).astype(np.float64)
+    return kernel.gram(labeled, labeled).astype(np.float64)
 
 
 class _QuietSVC(SVC):
@@ -54,7 +54,7 @@ def start_gram(problem: Problem) -> Array:
     """The kernel matrix of the problem's labelled rows, computed here unless the problem brings it along."""
     if problem.supervised is not None:
         return problem.supervised.gram
-    return labelled_gram(problem.kernel, problem.labelled)
+    return labeled_gram(problem.kernel, problem.labeled)
 
 
 def supervised_start(problem: Problem, gram: Array | None = None) -> SupervisedSolution:

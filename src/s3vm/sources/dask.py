@@ -45,8 +45,8 @@ class _WorkerGoneError(Exception):
 class Part(NamedTuple):
     """A partition as training needs it. `moments` are its number of rows, and the mean and variance of its entries."""
 
-    unlabelled: Rows
-    labelled: Rows
+    unlabeled: Rows
+    labeled: Rows
     labels: Array
     moments: tuple[int, float, float]
 
@@ -65,7 +65,7 @@ class Engine(NamedTuple):
         n_threads = backends.backend(self.name, self.dtype, n_jobs).n_threads
         cache_bytes = backends.backend(self.name, self.dtype, 1, self.cache_bytes).cache_bytes
         backend = backends.backend(self.name, self.dtype, 1, cache_bytes // n_threads)
-        law = gradient.kernel, gradient.seed, gradient.n_features, gradient.centres.shape[1]
+        law = gradient.kernel, gradient.seed, gradient.n_features, gradient.centers.shape[1]
         return backend, [backend.features(*law) for _ in range(n_threads)]
 
 
@@ -76,7 +76,7 @@ class _Holder:
     """
 
     def __init__(self, firsts: list[int], parts: list[Part]) -> None:
-        self._firsts, self._parts = firsts, [part.unlabelled for part in parts]
+        self._firsts, self._parts = firsts, [part.unlabeled for part in parts]
         self._stopped = False
 
     def begin(self, gradient: "BatchGradientWorker", n_rows: int, engine: Engine, behind: list[Any]) -> None:
@@ -371,4 +371,4 @@ def _added(sums: "Iterable[BatchGradient]") -> "BatchGradient":
 
 
 def _rows(part: Part, positions: Array) -> Rows:
-    return part.unlabelled[positions]
+    return part.unlabeled[positions]

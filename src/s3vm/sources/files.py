@@ -29,7 +29,7 @@ class _Survey(NamedTuple):
     """What reading all rows once tells: the number of unlabelled rows per chunk, the labelled rows, and a sample."""
 
     counts: list[int]
-    labelled: Rows
+    labeled: Rows
     labels: Array
     sample: Rows
     scaler: StandardScaler | None
@@ -106,7 +106,7 @@ class FileSource(StreamSource):
         survey = self.survey()
         if not len(survey.labels):
             raise ValueError(f"{self._table.path}: no row has a label in column {self._settings['target']!r}")
-        return survey.labelled, survey.labels
+        return survey.labeled, survey.labels
 
     def scaler(
         self, sample: int | None = None, seed: int = 0, progress: Callable[[int], None] | None = None
@@ -122,7 +122,7 @@ class FileSource(StreamSource):
         """Reads all rows once, unless that has been done; `progress` is called with the number of rows read."""
         if self._survey is not None and (self._survey.scaler is not None or not scale):
             return self._survey
-        sample, labelled, labels, scaler = Reservoir(_SAMPLE), [], [], StandardScaler() if scale else None
+        sample, labeled, labels, scaler = Reservoir(_SAMPLE), [], [], StandardScaler() if scale else None
         counts, n_read = [], 0
         for chunk in self._table.chunks:
             counts.append(0)
@@ -134,7 +134,7 @@ class FileSource(StreamSource):
                 known, rows = _split(batch)
                 if known.any():
                     assert batch.labels is not None
-                    labelled.append(batch.rows[known])
+                    labeled.append(batch.rows[known])
                     labels.append(batch.labels[known])
                 sample.add(rows, n_read)
                 counts[-1] += rows.shape[0]
@@ -148,7 +148,7 @@ class FileSource(StreamSource):
             self._table.warn_of_lost_digits(sample.rows())
         self._survey = _Survey(
             counts,
-            stack(labelled) if labelled else nothing,
+            stack(labeled) if labeled else nothing,
             np.array(_readers().labels.of_one_kind(np.concatenate(labels)).tolist()) if labels else np.empty(0, object),
             sample.rows() if sum(counts) else nothing,
             scaler,
@@ -170,7 +170,7 @@ class FileSource(StreamSource):
             counts: list[Any] = [chunk.n_rows for chunk in self._table.chunks]
             if self.needs_survey:
                 counts = self.survey().counts
-            parts = [partial(_unlabelled, self._table, k, self._survey is None) for k in range(len(counts))]
+            parts = [partial(_unlabeled, self._table, k, self._survey is None) for k in range(len(counts))]
             self._chunks = [Chunk(count, part) for count, part in zip(counts, parts, strict=True) if count]
             if not self._chunks and self._survey is None:
                 raise _readers().TableError(f"{self._table.path} has no rows")
@@ -206,7 +206,7 @@ def _readers() -> Any:
     return optional("s3vm.sources.readers", "data")
 
 
-def _unlabelled(table: "readers.TableStream", chunk: int, check: bool) -> Iterator[Rows]:
+def _unlabeled(table: "readers.TableStream", chunk: int, check: bool) -> Iterator[Rows]:
     """The rows of a chunk that have no label, checked unless a survey has done so."""
     first = 1
     for batch in table.chunks[chunk].read():

@@ -138,7 +138,7 @@ class StreamSource:
 
     def _first_rows(self, seed: int, size: int) -> Rows:
         """The first rows of the shuffled stream, which are still there when it is read from the start."""
-        return self._cursor_at((seed, int(Purpose.UNLABELLED)), 0).take(0, size, at_most=True)
+        return self._cursor_at((seed, int(Purpose.UNLABELED)), 0).take(0, size, at_most=True)
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
         reader = self._reader.get()

@@ -49,26 +49,26 @@ class Checkpoint(NamedTuple):
 
 def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]:
     """What identifies a run: settings as text, and arrays by a fingerprint of their content."""
-    unlabelled = "none"
-    if problem.unlabelled is not None:
-        source = problem.unlabelled
+    unlabeled = "none"
+    if problem.unlabeled is not None:
+        source = problem.unlabeled
         content = _digest(source.sample(problem.seed, _SAMPLE))
-        unlabelled = f"{source.n_rows:,} with the fingerprint {content} {getattr(source, 'order', '')}".strip()
+        unlabeled = f"{source.n_rows:,} with the fingerprint {content} {getattr(source, 'order', '')}".strip()
     return {
         "s3vm": __version__,
         "random numbers": philox.NAME,
         "solver": repr(solver),
         "kernel": repr(problem.kernel),
-        "loss": repr(problem.unlabelled_loss),
-        "labeled_loss": repr(problem.labelled_loss),
+        "loss": repr(problem.unlabeled_loss),
+        "labeled_loss": repr(problem.labeled_loss),
         "seed": str(problem.seed),
         "precision": f"{backend.dtype.name} by {type(backend).__name__}, cache_bytes {backend.cache_bytes}",
-        "labelled rows": f"{problem.n_labelled:,} with the fingerprint {_digest(problem.labelled)}",
+        "labelled rows": f"{problem.n_labeled:,} with the fingerprint {_digest(problem.labeled)}",
         "labels": f"the fingerprint {_digest(problem.targets)}",
         "costs of the labelled rows (sample_weight)": f"the fingerprint {_digest(problem.costs)}",
-        "costs of the unlabelled rows": f"the fingerprint {_digest(problem.unlabelled_cost)}",
+        "costs of the unlabelled rows": f"the fingerprint {_digest(problem.unlabeled_cost)}",
         "class fractions": f"the fingerprint {_digest(problem.prior)}",
-        "unlabelled rows": unlabelled,
+        "unlabelled rows": unlabeled,
     }
 
 
@@ -118,7 +118,7 @@ def check(state: Any, problem: Problem, max_iter: int) -> None:
         raise ValueError(f"it has done {short(state.iteration)} of {max_iter} iterations")
     if state.kernel != problem.kernel or state.seed != problem.seed:
         raise ValueError("its kernel or its seed differs")
-    model, scores = state.model(), state.labelled_scores()
+    model, scores = state.model(), state.labeled_scores()
     shapes = (model.n_dims, model.coefficients.shape[2], np.shape(model.intercept))
     expected = (problem.n_dims, problem.n_columns, (problem.n_columns,))
     if shapes != expected or (scores is not None and scores.shape != problem.targets.shape):

@@ -40,7 +40,7 @@ class EarlyStopper:
                 'early_stopping="held_out" needs labelled rows that are held out: set probability=True or '
                 'unlabeled_weight="auto", and label at least two rows of each class'
             )
-        if kind == "reference" and problem.unlabelled is None:
+        if kind == "reference" and problem.unlabeled is None:
             raise ValueError(
                 'early_stopping="reference" needs unlabelled rows: mark some in y, or give early_stopping=None'
             )
@@ -59,18 +59,18 @@ class EarlyStopper:
         return self.stopped
 
     def _stops_improving(self, state: State) -> bool:
-        scores = state.labelled_scores()
+        scores = state.labeled_scores()
         if scores is None:
-            scores = state.model().decision(self._problem.labelled, self._backend)
+            scores = state.model().decision(self._problem.labeled, self._backend)
         loss = self._held_out.brier(scores)
         self._count = 0 if loss < self._best else self._count + 1
         self._best = min(loss, self._best)
         return self._count >= _PATIENCE
 
     def _stops_changing(self, state: State) -> bool:
-        assert self._problem.unlabelled is not None
+        assert self._problem.unlabeled is not None
         model = state.model().columns(slice(0, self._problem.n_models))
-        sample = self._problem.unlabelled.sample(self._problem.seed, _SAMPLE)
+        sample = self._problem.unlabeled.sample(self._problem.seed, _SAMPLE)
         codes = predicted_codes(model.decision(sample, self._backend))
         settled = len(self._codes) == len(codes) and np.mean(codes != self._codes) <= _MAX_CHANGE
         self._count = self._count + 1 if settled else 0

@@ -40,10 +40,10 @@ class HeldOutRows:
 
     def __init__(self, problem: Problem) -> None:
         n_outputs, n_groups = problem.n_models, problem.n_columns // problem.n_models
-        left_out = (problem.costs == 0).reshape(problem.n_labelled, n_groups, n_outputs)[:, :, 0]
+        left_out = (problem.costs == 0).reshape(problem.n_labeled, n_groups, n_outputs)[:, :, 0]
         self._rows = np.flatnonzero(left_out[:, 1:].any(axis=1) & ~left_out[:, 0])
         self._groups = left_out[self._rows, :].argmax(axis=1)
-        self._shape = (problem.n_labelled, n_groups, n_outputs)
+        self._shape = (problem.n_labeled, n_groups, n_outputs)
         self._codes = predicted_codes(problem.targets[self._rows, :n_outputs])
 
     def __bool__(self) -> bool:
@@ -92,7 +92,7 @@ class HistoryLog:
 
     def add(self, state: State) -> None:
         self.last = {"iteration": state.iteration, **state.record}
-        scores = state.labelled_scores() if self._held_out else None
+        scores = state.labeled_scores() if self._held_out else None
         self._last_scores = None if scores is None else self._held_out.scores_of(scores)
         if state.iteration % self._stride:
             return

@@ -20,7 +20,7 @@ from s3vm.backends.gpu.frequencies import GROUP_BYTES, Frequencies
 from s3vm.backends.gpu.graphs import Scan
 from s3vm.backends.numpy_base import scan_steps
 from s3vm.kernels import KERNELS, Kernel
-from s3vm.losses import LABELLED_LOSSES, UNLABELLED_LOSSES
+from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 
 _POINT_BYTES = 256 << 20  # of rows that are on the device at a time
 _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
@@ -100,16 +100,16 @@ class Gpu:
         return self.put(kernel.gram(host(X), host(Z)))  # of a user, written for NumPy only
 
     def loss(self, loss: Any) -> Any:
-        ours = (*LABELLED_LOSSES.values(), *UNLABELLED_LOSSES.values())
+        ours = (*LABELED_LOSSES.values(), *UNLABELED_LOSSES.values())
         return loss if type(loss) in ours else _ThroughHost(loss, self)
 
     def scan(self, step: Callable[[int, Any, Any], Any]) -> Callable[[Any, Any, int], Iterator[Any]]:
         return Scan(step) if self.device.type == "cuda" else partial(scan_steps, step)
 
-    def expansion(self, kernel: Kernel, centres: Rows, weights: Array, X: Rows) -> Array:
-        there, factors = self.put(centres).to(self._real), self.put(weights).to(self._real)
+    def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
+        there, factors = self.put(centers).to(self._real), self.put(weights).to(self._real)
         scores = np.empty((X.shape[0], weights.shape[1]))
-        at_once = max(1, _CHUNK_BYTES // (8 * (centres.shape[0] + X.shape[1])))
+        at_once = max(1, _CHUNK_BYTES // (8 * (centers.shape[0] + X.shape[1])))
         for start in range(0, X.shape[0], at_once):
             part = slice(start, min(start + at_once, X.shape[0]))
             scores[part] = host(self.gram(kernel, self.put(X[part]).to(self._real), there) @ factors)

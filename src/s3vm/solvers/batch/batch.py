@@ -62,10 +62,10 @@ class Batch(Solver):
         check_settings(self, max_iter=integer(), n_landmarks=integer(2), max_rows=integer(2), ramp=real(0, 1))
 
     def iterations(self, problem: Problem) -> int:
-        return 1 + self.max_iter if problem.uses_unlabelled else 1
+        return 1 + self.max_iter if problem.uses_unlabeled else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n = problem.n_labelled + min(self.max_rows, problem.unlabelled.n_rows if problem.unlabelled is not None else 0)
+        n = problem.n_labeled + min(self.max_rows, problem.unlabeled.n_rows if problem.unlabeled is not None else 0)
         m = min(n, self.n_landmarks)
         return int(n * m * backend.dtype.itemsize * 2 + 5 * 8 * m**2 + 8 * (n + 6 * m) * problem.n_columns)
 
@@ -110,7 +110,7 @@ class _State:
         nothing = np.empty((0, 1, self.w.shape[1]))
         return Model(self.kernel, self.seed, self.landmarks.shape[1], nothing, intercept, self.landmarks, weights)
 
-    def labelled_scores(self) -> Array:
+    def labeled_scores(self) -> Array:
         return self.scores
 
     def detached(self) -> "_State":
@@ -122,7 +122,7 @@ class _Work:
 
     def __init__(self, solver: Batch, problem: Problem, backend: Backend, each: RowMap) -> None:
         self._solver, self._problem, self._each = solver, problem, each
-        graph, n_l = problem.graph, problem.n_labelled
+        graph, n_l = problem.graph, problem.n_labeled
         self._graph_cost = problem.graph_cost if problem.graph_cost is not None else np.zeros(problem.n_columns)
         rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
         self.landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
@@ -133,10 +133,10 @@ class _Work:
     def convex(self) -> "_State":
         problem, space = self._problem, self.space
         w, intercept = convex_solution(space, problem, self._graph_cost)
-        if problem.uses_unlabelled:
-            scores = space.features[problem.n_labelled :] @ w + intercept
+        if problem.uses_unlabeled:
+            scores = space.features[problem.n_labeled :] @ w + intercept
             means = means_to_hold(problem, scores)
-            intercept = np.where(problem.unlabelled_cost > 0, means, intercept)
+            intercept = np.where(problem.unlabeled_cost > 0, means, intercept)
         dtype = space.features.dtype
         state = _State(
             problem.kernel,
@@ -156,7 +156,7 @@ class _Work:
 
     def descend(self, state: "_State") -> "Iterator[_State]":
         problem, total = self._problem, self._solver.iterations(self._problem) - 1
-        moving = np.flatnonzero(problem.unlabelled_cost > 0) if problem.uses_unlabelled else np.empty(0, np.intp)
+        moving = np.flatnonzero(problem.unlabeled_cost > 0) if problem.uses_unlabeled else np.empty(0, np.intp)
         if not len(moving) or state.iteration > total:
             return
         groups = [
@@ -176,10 +176,10 @@ class _Work:
     def _recorded(self, state: "_State") -> "_State":
         """The state with its scores of the labelled rows, and its line of the history."""
         problem, space, main = self._problem, self.space, slice(0, self._problem.n_models)
-        n_l, dtype = problem.n_labelled, self.space.features.dtype
+        n_l, dtype = problem.n_labeled, self.space.features.dtype
         scores = space.features[:n_l] @ state.w.astype(dtype) + state.intercept
         w, b, cost = state.w[:, main], state.intercept[main], self._graph_cost[main]
-        r_u = space.features[n_l:] @ w.astype(dtype) + b if problem.uses_unlabelled else None
+        r_u = space.features[n_l:] @ w.astype(dtype) + b if problem.uses_unlabeled else None
         rough = space.roughness @ w**2 + 2 * b * (space.tilt @ w) + b**2 * space.flat
         norm = np.zeros(problem.n_columns)
         norm[main] = np.sum(w**2, axis=0) + cost * rough
@@ -190,24 +190,24 @@ class _Work:
 def _groups(problem: Problem, graph_cost: Array, columns: Array) -> list[Array]:
     """Columns whose costs differ by a factor only, which share a metric."""
     total = np.maximum(problem.costs[:, columns].sum(axis=0), 1e-300)
-    ratios = np.array([problem.unlabelled_cost[columns] / total, graph_cost[columns] / total])
+    ratios = np.array([problem.unlabeled_cost[columns] / total, graph_cost[columns] / total])
     keys = [tuple(f"{ratio:.6g}" for ratio in each) for each in ratios.T]
     return [columns[[key == other for other in keys]] for key in dict.fromkeys(keys)]
 
 
 def _sample(problem: Problem, most: int) -> Rows:
     """Labelled rows, then unlabelled ones: all of them, or a sample."""
-    if problem.unlabelled is None or not problem.uses_unlabelled:
-        return problem.labelled
-    return stack([problem.labelled, host(problem.unlabelled.sample(problem.seed, most))])
+    if problem.unlabeled is None or not problem.uses_unlabeled:
+        return problem.labeled
+    return stack([problem.labeled, host(problem.unlabeled.sample(problem.seed, most))])
 
 
-def _landmarks(seed: int, n_labelled: int, n: int, most: int) -> Array:
+def _landmarks(seed: int, n_labeled: int, n: int, most: int) -> Array:
     """The numbers of the rows that f is an expansion on."""
-    n_unlabelled = n - n_labelled
-    from_labelled = min(n_labelled, max(most // 2, most - n_unlabelled))  # of very many labelled rows, some
-    labelled = _drawn(seed, Purpose.LABELLED, n_labelled, from_labelled)
-    return np.append(labelled, n_labelled + _drawn(seed, Purpose.UNLABELLED, n_unlabelled, most - from_labelled))
+    n_unlabeled = n - n_labeled
+    from_labeled = min(n_labeled, max(most // 2, most - n_unlabeled))  # of very many labelled rows, some
+    labeled = _drawn(seed, Purpose.LABELED, n_labeled, from_labeled)
+    return np.append(labeled, n_labeled + _drawn(seed, Purpose.UNLABELED, n_unlabeled, most - from_labeled))
 
 
 def _drawn(seed: int, purpose: Purpose, n: int, size: int) -> Array:

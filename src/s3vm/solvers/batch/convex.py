@@ -23,7 +23,7 @@ _MOST_STEPS = 100
 
 def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -> tuple[Array, Array]:
     """Coefficients ``(p, K)`` and intercepts ``(K,)`` that minimise every column's objective without its gaps."""
-    Z = space.features[: problem.n_labelled].astype(np.float64)
+    Z = space.features[: problem.n_labeled].astype(np.float64)
     w, intercept = np.zeros((Z.shape[1], problem.n_columns)), np.zeros(problem.n_columns)
     for cost, columns in _groups(graph_cost):
         D = 1 / (1 + cost * space.roughness)

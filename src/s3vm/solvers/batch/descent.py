@@ -40,12 +40,12 @@ class Descent:
         self._space, self._problem, self._each = space, problem, each
         dtype = space.features.dtype
         self._y, self._costs = (part[:, columns].astype(dtype) for part in (problem.targets, problem.costs))
-        self._gaps = problem.unlabelled_cost[columns].astype(dtype)
+        self._gaps = problem.unlabeled_cost[columns].astype(dtype)
         self._held = held[columns].astype(dtype)
         self._graph_cost = graph_cost[columns]
-        n_l, n = problem.n_labelled, len(space.features)
-        self._n_labelled, self._n_unlabelled = n_l, n - n_l
-        loss = problem.unlabelled_loss
+        n_l, n = problem.n_labeled, len(space.features)
+        self._n_labeled, self._n_unlabeled = n_l, n - n_l
+        loss = problem.unlabeled_loss
         assert isinstance(loss, Exponential)
         self._s = loss.s
         steepest = 4 * loss.s * np.exp(-1.5)  # the largest second derivative of exp(-s r^2)
@@ -55,7 +55,7 @@ class Descent:
         metric.flat[:: len(metric) + 1] += 1 + float(self._graph_cost.max()) * space.roughness
         if self._gaps.any():
             spread = self._sum(lambda part: space.features[part].T @ space.features[part])
-            metric += float(self._gaps.max()) * steepest / self._n_unlabelled * spread.astype(np.float64)
+            metric += float(self._gaps.max()) * steepest / self._n_unlabeled * spread.astype(np.float64)
         inverse = cho_solve(cho_factor(metric, lower=True, check_finite=False), np.eye(len(metric)), check_finite=False)
         self._inverse = inverse.astype(dtype)
         self._diagonal = (1 + np.outer(space.roughness, self._graph_cost)).astype(dtype)
@@ -75,22 +75,22 @@ class Descent:
         return Point(new, ahead, np.where(turns, 1, grown).astype(w.dtype))
 
     def _gradient(self, w: Array, ramp: float) -> Array:
-        Z = self._space.features[: self._n_labelled]
-        loss = self._problem.labelled_loss
+        Z = self._space.features[: self._n_labeled]
+        loss = self._problem.labeled_loss
         slope = self._costs * loss.grad(Z @ w + self._held, self._y)
         gradient = self._diagonal * w + self._slant + Z.T @ slope
         if ramp and self._gaps.any():
-            weight = w.dtype.type(ramp) * self._gaps / self._n_unlabelled
+            weight = w.dtype.type(ramp) * self._gaps / self._n_unlabeled
 
             def of_block(part: slice) -> Array:
                 z = self._space.features[part]
-                return z.T @ (weight * self._problem.unlabelled_loss.grad(z @ w + self._held))
+                return z.T @ (weight * self._problem.unlabeled_loss.grad(z @ w + self._held))
 
             gradient += self._sum(of_block)
         return gradient
 
     def _sum(self, of_block: Callable[[slice], Array]) -> Array:
         """The sum over blocks of unlabelled rows, in their order."""
-        first = self._n_labelled
-        parts = (slice(first + part.start, first + part.stop) for part in blocks(self._n_unlabelled))
+        first = self._n_labeled
+        parts = (slice(first + part.start, first + part.stop) for part in blocks(self._n_unlabeled))
         return reduce(np.add, self._each(of_block, parts))

@@ -66,7 +66,7 @@ class LandmarkSpace:
         cls,
         kernel: Kernel,
         rows: Rows,
-        n_labelled: int,
+        n_labeled: int,
         landmarks: Rows,
         laplacian: Any,
         dtype: Any,
@@ -87,7 +87,7 @@ class LandmarkSpace:
         list(each(fill, blocks(n)))
         if not np.isfinite(features).all():
             raise ValueError("the kernel of the rows is not finite: standardise the features")
-        mean = features[n_labelled if n_labelled < n else 0 :].mean(axis=0, dtype=np.float64)
+        mean = features[n_labeled if n_labeled < n else 0 :].mean(axis=0, dtype=np.float64)
         features -= mean.astype(dtype)
         p = len(mean)
         if laplacian is None:

@@ -20,7 +20,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.base import Losses, Solver, State, needs
 from s3vm.solvers.bgs.state import NEAREST, BGSState, first_state, history_line, kernel_of_pairs, within_budgets
 from s3vm.solvers.steps import Decaying, Step, step, stiffness
-from s3vm.solvers.stochastic import labelled_batches, labelled_slope
+from s3vm.solvers.stochastic import labeled_batches, labeled_slope
 from s3vm.solvers.supervised import start_gram
 
 _FLAT = 1e-3  # differences below which the graph term is treated as quadratic
@@ -128,24 +128,24 @@ class BGS(Solver):
         return cls(**{**off, **paper, **budgets, **settings})
 
     def iterations(self, problem: Problem) -> int:
-        if self.anchor and not problem.uses_unlabelled:
+        if self.anchor and not problem.uses_unlabeled:
             return 1
         if self.passes is None and not isinstance(self.max_iter, str):
             return self.max_iter
-        n_rows = problem.unlabelled.n_rows if problem.unlabelled is not None else problem.n_labelled
+        n_rows = problem.unlabeled.n_rows if problem.unlabeled is not None else problem.n_labeled
         n_steps = (self.passes or 1) * n_rows / self.batch_size
         return int(np.ceil((n_steps if self.passes else np.clip(n_steps, 400, 1000)) / self.look_ahead))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n_l, size = problem.n_labelled, problem.labelled.dtype.itemsize
+        n_l, size = problem.n_labeled, problem.labeled.dtype.itemsize
         n_bytes = 8 * n_l**2
-        if problem.unlabelled is None or not problem.uses_unlabelled:
+        if problem.unlabeled is None or not problem.uses_unlabeled:
             return n_bytes
-        n_u = problem.unlabelled.n_rows
+        n_u = problem.unlabeled.n_rows
         drawn = min(n_u, 2 * self.batch_size * self.look_ahead)
         support = n_l + min(n_u, (self.budgets(problem)[1] + drawn) * problem.n_columns)
         near = 1 + NEAREST * (self.maintenance == "projection")
-        a_row = row_bytes(problem.labelled)
+        a_row = row_bytes(problem.labeled)
         n_bytes += int(problem.n_rows * (2 * a_row + 40 * self.n_neighbors))
         n_bytes += 8 * (n_l + drawn) ** 2 + 2 * size * near * drawn * support
         return n_bytes + int(support * (48 * problem.n_columns + a_row))
@@ -155,20 +155,20 @@ class BGS(Solver):
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge, SmoothHinge), (Hat,))
-        rows = problem.all_rows() if problem.uses_unlabelled else problem.labelled
+        rows = problem.all_rows() if problem.uses_unlabeled else problem.labeled
         gram = start_gram(problem)
         now = first_state(self, problem, rows, gram) if state is None else state
         if not isinstance(now, BGSState) or not now.fits(rows, problem):
             raise ValueError("BGS can resume only with the same rows: set warm_start=False to start again")
-        if self.anchor and not problem.uses_unlabelled:
+        if self.anchor and not problem.uses_unlabeled:
             if state is None:  # the start is the solution
                 yield replace(now, iteration=1)
             return
         graph = None
-        if problem.uses_unlabelled:
-            graph = NeighbourGraph(rows, self.n_neighbors, problem.kernel, now.diagonal, backend.n_threads)
+        if problem.uses_unlabeled:
+            graph = NeighborGraph(rows, self.n_neighbors, problem.kernel, now.diagonal, backend.n_threads)
         # A column in which unlabelled rows have no weight is solved by its start.
-        moves = problem.unlabelled_cost > 0 if self.anchor else np.ones(problem.n_columns)
+        moves = problem.unlabeled_cost > 0 if self.anchor else np.ones(problem.n_columns)
         schedule, stiff = step(self.step), max(1.0, float(np.diag(gram).mean())) * stiffness(problem)
         n_steps = self.iterations(problem) * self.look_ahead
         for t in range(now.iteration, self.iterations(problem)):
@@ -180,21 +180,21 @@ class BGS(Solver):
 
     def budgets(self, problem: Problem) -> tuple[int, int]:
         """The budgets of labelled and unlabelled rows as numbers."""
-        n_u = problem.unlabelled.n_rows if problem.unlabelled is not None else 0
+        n_u = problem.unlabeled.n_rows if problem.unlabeled is not None else 0
         budget = n_u if self.unlabeled_budget is None else self.unlabeled_budget
-        return self.labeled_budget or problem.n_labelled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)
+        return self.labeled_budget or problem.n_labeled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)
 
 
-class NeighbourGraph:
+class NeighborGraph:
     """Two rows are joined if one is a nearest neighbour of the other; edges are drawn in proportion to their kernel.
 
     The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative. `diagonal` is
     ``k(x, x)`` of every row.
     """
 
-    def __init__(self, rows: Rows, n_neighbours: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
+    def __init__(self, rows: Rows, n_neighbors: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
         n = rows.shape[0]
-        search = NearestNeighbors(n_neighbors=min(n_neighbours, n - 1), n_jobs=n_threads).fit(rows)
+        search = NearestNeighbors(n_neighbors=min(n_neighbors, n - 1), n_jobs=n_threads).fit(rows)
         with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs does not limit
             nearest = search.kneighbors(return_distance=False)
         this = np.repeat(np.arange(n), nearest.shape[1])
@@ -210,7 +210,7 @@ class NeighbourGraph:
 
     def draw(self, seed: int, steps: range, size: int) -> Array:
         """For each step `size` edges, drawn with replacement: row numbers of shape ``(steps, size, 2)``."""
-        chances = np.stack([philox.uniforms(seed, Purpose.UNLABELLED, t, size, 1)[:, 0] for t in steps])
+        chances = np.stack([philox.uniforms(seed, Purpose.UNLABELED, t, size, 1)[:, 0] for t in steps])
         drawn = np.searchsorted(self._sums, chances * self._sums[-1], side="right")
         return self.edges[np.minimum(drawn, len(self.edges) - 1)]
 
@@ -218,11 +218,11 @@ class NeighbourGraph:
 class _Batch(NamedTuple):
     """The rows of some steps, and all that the steps need of them.
 
-    The labelled rows and the unlabelled rows `ends` are numbered as rows of `gram` and `scores`; `labelled` and `edges`
+    The labelled rows and the unlabelled rows `ends` are numbered as rows of `gram` and `scores`; `labeled` and `edges`
     have these numbers for each step. `line` is the history line of the function before the first step.
     """
 
-    labelled: Array
+    labeled: Array
     edges: Array
     ends: Array
     gram: Array
@@ -231,49 +231,49 @@ class _Batch(NamedTuple):
 
 
 def _draw_batch(
-    solver: BGS, problem: Problem, graph: NeighbourGraph | None, ahead: range, now: BGSState, gram: Array
+    solver: BGS, problem: Problem, graph: NeighborGraph | None, ahead: range, now: BGSState, gram: Array
 ) -> _Batch:
     """The batch of the steps `ahead`: draws do not depend on the model, so all rows are evaluated at once."""
-    n_l, size = problem.n_labelled, solver.batch_size
-    labelled = labelled_batches(problem, ahead, size, solver.draw_labeled)
+    n_l, size = problem.n_labeled, solver.batch_size
+    labeled = labeled_batches(problem, ahead, size, solver.draw_labeled)
     drawn = np.empty((len(ahead), 0, 2), dtype=np.intp) if graph is None else graph.draw(problem.seed, ahead, size)
     ends = np.unique(drawn[drawn >= n_l])
     edges = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))
     rows = now.rows[ends]
-    below = problem.kernel.gram(rows, problem.labelled).astype(np.float64)
+    below = problem.kernel.gram(rows, problem.labeled).astype(np.float64)
     among = problem.kernel.gram(rows, rows).astype(np.float64)
     whole = np.block([[gram, below.T], [below, among]])
     scores = np.concatenate([now.scores, now.evaluate(rows)])
     r = scores + now.intercept
     line = history_line(solver, problem, now.norms, r[:n_l], r[edges.reshape(-1, 2)])
-    return _Batch(labelled, edges, ends, whole, scores, line)
+    return _Batch(labeled, edges, ends, whole, scores, line)
 
 
 def _take_steps(solver: BGS, problem: Problem, now: BGSState, batch: _Batch, gammas: list[Array]) -> BGSState:
     """The state after the steps of a batch, not yet within the budgets."""
-    main, n_l = slice(0, problem.n_models), problem.n_labelled
+    main, n_l = slice(0, problem.n_models), problem.n_labeled
     scores, intercept, norms, gram = batch.scores, now.intercept, now.norms, batch.gram
     shrinkage, change = np.ones(problem.n_columns), np.zeros_like(scores)
-    for labelled, (u, v), gamma in zip(batch.labelled, batch.edges.swapaxes(1, 2), gammas, strict=True):
-        slope = labelled_slope(problem, labelled, scores[labelled] + intercept)
+    for labeled, (u, v), gamma in zip(batch.labeled, batch.edges.swapaxes(1, 2), gammas, strict=True):
+        slope = labeled_slope(problem, labeled, scores[labeled] + intercept)
         # f loses gamma times this effect, of the labelled rows and then of the edges.
-        effect = (slope.T @ gram[labelled]).T
+        effect = (slope.T @ gram[labeled]).T
         along = gram[u] - gram[v]
         if solver.implicit:
             ahead = (1 - gamma) * scores - gamma * effect
             on_edges = _implicit_edge_slope(solver, problem, ahead[u] - ahead[v], along[:, u] - along[:, v], gamma)
         else:
             gaps, p = scores[u] - scores[v], solver.exponent
-            on_edges = problem.unlabelled_cost / max(1, len(gaps)) * p * np.abs(gaps) ** (p - 1) * np.sign(gaps)
+            on_edges = problem.unlabeled_cost / max(1, len(gaps)) * p * np.abs(gaps) ** (p - 1) * np.sign(gaps)
         effect += (on_edges.T @ along).T
-        inner = np.sum(slope * scores[labelled], axis=0) + np.sum(on_edges * (scores[u] - scores[v]), axis=0)
-        square = np.sum(slope * effect[labelled], axis=0) + np.sum(on_edges * (effect[u] - effect[v]), axis=0)
+        inner = np.sum(slope * scores[labeled], axis=0) + np.sum(on_edges * (scores[u] - scores[v]), axis=0)
+        square = np.sum(slope * effect[labeled], axis=0) + np.sum(on_edges * (effect[u] - effect[v]), axis=0)
         norms = ((1 - gamma) ** 2)[main] * norms - (2 * gamma * (1 - gamma) * inner - gamma**2 * square)[main]
         scores = (1 - gamma) * scores - gamma * effect
         if solver.intercept:
             intercept = np.where(gamma > 0, _best_intercept(problem, scores[:n_l]), intercept)
         shrinkage, change = (1 - gamma) * shrinkage, (1 - gamma) * change
-        np.subtract.at(change, labelled, gamma * slope)
+        np.subtract.at(change, labeled, gamma * slope)
         np.subtract.at(change, u, gamma * on_edges)
         np.add.at(change, v, gamma * on_edges)
     at = np.concatenate([now.at[:n_l], np.union1d(now.at[n_l:], batch.ends)])
@@ -307,9 +307,9 @@ def _implicit_edge_slope(solver: BGS, problem: Problem, gaps: Array, gram: Array
     With ``|gap|^p`` replaced by the parabola that touches it in the present gap, ``slope = w (gaps - gamma gram @
     slope)`` is a linear system, where ``w`` is ``C* p |gap|^(p - 2)`` over the number of edges.
     """
-    p, slope, matters = solver.exponent, np.zeros_like(gaps), problem.unlabelled_cost > 0
+    p, slope, matters = solver.exponent, np.zeros_like(gaps), problem.unlabeled_cost > 0
     gaps = gaps[:, matters].T
-    inverse = len(gram) * np.maximum(np.abs(gaps), _FLAT) ** (2 - p) / (p * problem.unlabelled_cost[matters, None])
+    inverse = len(gram) * np.maximum(np.abs(gaps), _FLAT) ** (2 - p) / (p * problem.unlabeled_cost[matters, None])
     systems = gamma[matters, None, None] * gram + inverse[:, :, None] * np.eye(len(gram))
     slope[:, matters] = np.linalg.solve(systems, gaps[:, :, None])[:, :, 0].T
     return slope

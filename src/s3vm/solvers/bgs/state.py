@@ -60,7 +60,7 @@ class BGSState:
         n_dims = self.rows.shape[1]
         return Model(self.kernel, self.seed, n_dims, no_features, intercept, self.rows[self.at], self.weights)
 
-    def labelled_scores(self) -> Array:
+    def labeled_scores(self) -> Array:
         return self.scores + self.intercept
 
     def detached(self) -> "BGSState":
@@ -89,15 +89,15 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGS
     scores = gram @ dual
     norms = np.sum(dual * scores, axis=0)[: problem.n_models]
     reference = None
-    if problem.unlabelled is not None and solver.balance:
-        reference = problem.unlabelled.sample(problem.seed, solver.n_reference)
+    if problem.unlabeled is not None and solver.balance:
+        reference = problem.unlabeled.sample(problem.seed, solver.n_reference)
     numbers = np.arange(rows.shape[0])
     state = BGSState(
         problem.kernel,
         problem.seed,
         rows,
         diagonal=kernel_of_pairs(problem.kernel, rows, numbers, numbers),
-        at=numbers[: problem.n_labelled],
+        at=numbers[: problem.n_labeled],
         weights=dual,
         intercept=intercept,
         scores=scores,
@@ -122,7 +122,7 @@ def kernel_of_pairs(kernel: Kernel, rows: Rows, first: Array, second: Array) -> 
 
 def _shares(problem: Problem, reference: Rows) -> Array:
     """The bounds on the fraction of positive rows that each column may end with."""
-    held = (problem.unlabelled_cost > 0) & (reference is not None)
+    held = (problem.unlabeled_cost > 0) & (reference is not None)
     share, error = problem.prior, np.zeros(problem.n_columns)
     if held.any() and not problem.prior_is_known:
         n = np.count_nonzero(problem.costs, axis=0)
@@ -142,7 +142,7 @@ def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_ed
         gaps = np.abs(r_edges[:, 0, main] - r_edges[:, 1, main])
         graph = np.mean(gaps**solver.exponent, axis=0)
         r_u = r_edges.reshape(-1, problem.n_columns)
-        objective = line["objective"] + float(problem.unlabelled_cost[main] @ graph)
+        objective = line["objective"] + float(problem.unlabeled_cost[main] @ graph)
         line = record(problem, norms, r_l, problem.targets, problem.costs, r_u)
         line |= {"objective": objective, "graph_loss": float(graph.mean())}
     return line
@@ -150,7 +150,7 @@ def history_line(solver: "BGS", problem: Problem, norms: Array, r_l: Array, r_ed
 
 def within_budgets(solver: "BGS", problem: Problem, now: BGSState) -> BGSState:
     """The state with support sets reduced to their budgets, and without rows that no column uses."""
-    n_l = problem.n_labelled
+    n_l = problem.n_labeled
     over = _beyond(now.weights, n_l, solver.budgets(problem))
     weights = np.where(over, 0.0, now.weights)
     if over.any():
@@ -158,7 +158,7 @@ def within_budgets(solver: "BGS", problem: Problem, now: BGSState) -> BGSState:
             weights += _projection(now.kernel, now.rows[now.at], now.diagonal[now.at], now.weights, over)
         change = weights - now.weights
         moved = np.flatnonzero(change.any(axis=1))
-        scores = now.scores + now.kernel.gram(problem.labelled, now.rows[now.at[moved]]) @ change[moved]
+        scores = now.scores + now.kernel.gram(problem.labeled, now.rows[now.at[moved]]) @ change[moved]
         # ||f + d||^2 - ||f||^2 = <d, f + (f + d)>, for the model's columns only, as it takes many kernel values.
         change = change[:, : problem.n_models]
         moved = np.flatnonzero(change.any(axis=1))

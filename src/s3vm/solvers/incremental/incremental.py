@@ -65,11 +65,11 @@ class Incremental(Solver):
         check_settings(self, done=integer(0))
 
     def iterations(self, problem: Problem) -> int:
-        n_unlabelled = problem.n_rows - problem.n_labelled if problem.uses_unlabelled else 0
-        return self.done + 1 + max(1, -(-n_unlabelled // self.block_size))
+        n_unlabeled = problem.n_rows - problem.n_labeled if problem.uses_unlabeled else 0
+        return self.done + 1 + max(1, -(-n_unlabeled // self.block_size))
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n_rows = problem.n_rows if problem.uses_unlabelled else problem.n_labelled
+        n_rows = problem.n_rows if problem.uses_unlabeled else problem.n_labeled
         return 8 * n_rows**2 + self._batch().memory(problem, backend)
 
     def extended(self, problem: Problem, done: int) -> "Incremental":
@@ -79,7 +79,7 @@ class Incremental(Solver):
         needs(self, problem, (Hinge,), (Ramp, Hat))
         last = _earlier(state, problem.kernel)
         this = _Run(self, problem, last)
-        for after in in_step(problem, this.centres, this.along, last, backend.n_threads):
+        for after in in_step(problem, this.centers, this.along, last, backend.n_threads):
             last = after
             yield after
         if last is None or not any(self._is_due(column) for column in last.columns):
@@ -91,7 +91,7 @@ class Incremental(Solver):
             if before is not None and self._is_due(before):
                 yield this.better(k, before, whole.columns[k])
 
-        yield from in_step(problem, this.centres, better, last, backend.n_threads)
+        yield from in_step(problem, this.centers, better, last, backend.n_threads)
 
     def _batch(self) -> CCCP:
         return CCCP(balance=self.balance)
@@ -110,7 +110,7 @@ class _ResumeState(NamedTuple):
     """
 
     carryover: Carryover
-    n_labelled: int
+    n_labeled: int
     label: Array
     cap: Array
     target: float
@@ -130,17 +130,17 @@ class _Run:
         before = None
         if earlier is not None:
             last = earlier.columns[0].resume_state
-            before = earlier.centres, last.n_labelled, last.carryover
+            before = earlier.centers, last.n_labeled, last.carryover
         self._cache = cache = KernelCache(problem, before)
-        self._problem, self._block_size, self.centres = problem, solver.block_size, cache.centres
-        self._n, self._n_l, self._n_all = cache.n, cache.n_labelled, len(cache.known)
-        loss, n_u = problem.unlabelled_loss, cache.n - cache.n_labelled
+        self._problem, self._block_size, self.centers = problem, solver.block_size, cache.centers
+        self._n, self._n_l, self._n_all = cache.n, cache.n_labeled, len(cache.known)
+        loss, n_u = problem.unlabeled_loss, cache.n - cache.n_labeled
         self._s = loss.s if isinstance(loss, Ramp) else 0.0
-        self._cost = problem.unlabelled_cost / n_u if n_u else np.zeros(problem.n_columns)
+        self._cost = problem.unlabeled_cost / n_u if n_u else np.zeros(problem.n_columns)
         self._target = 2 * problem.prior - 1
         if solver.balance == "supervised" and n_u:
-            of_unlabelled = cache.carryover.scores[cache.at[self._n_l : self._n]]
-            self._target = means_to_hold(problem, of_unlabelled + cache.carryover.intercept)
+            of_unlabeled = cache.carryover.scores[cache.at[self._n_l : self._n]]
+            self._target = means_to_hold(problem, of_unlabeled + cache.carryover.intercept)
         self._share, self._mean = np.zeros(len(cache.carryover.total)), cache.carryover.total / max(1, n_u)
         self._share[cache.at[self._n_l : self._n]] = 1 / max(1, n_u)
 
@@ -231,12 +231,12 @@ class _Run:
         part, and a removed one with this part added.
         """
         cache, n, n_l, known = self._cache, self._n, self._n_l, self._cache.known
-        part = point.lift / max(1, len(point.a) - cache.n_labelled_before)
+        part = point.lift / max(1, len(point.a) - cache.n_labeled_before)
         here, new = np.flatnonzero(known >= 0), np.flatnonzero(known < 0)
         a, side, place, f, *_ = self._start(point.intercept)
         a[n_l:n] = -part
         a[here], side[here], place[here], f[here] = (values[known[here]] for values in point[:4])
-        a[n:] += part * (known[n:] >= cache.n_labelled_before)
+        a[n:] += part * (known[n:] >= cache.n_labeled_before)
         f[new] += cache.gram[np.ix_(cache.at[new], cache.at[here])] @ before.weights[known[here]]
         return Point(a, side, place, f, part * (n - n_l), point.intercept)
 

@@ -90,12 +90,12 @@ class KernelCache:
     """
 
     def __init__(self, problem: Problem, before: tuple[Rows, int, Carryover] | None) -> None:
-        rows = self.centres = problem.all_rows() if problem.uses_unlabelled else problem.labelled
-        self.n, self.n_labelled = int(rows.shape[0]), problem.n_labelled
-        old, self.n_labelled_before, earlier = before or (rows[:0], 0, Carryover())
-        labelled = _find(rows[: self.n_labelled], old[: self.n_labelled_before])
-        unlabelled = _find(rows[self.n_labelled :], old[self.n_labelled_before :])
-        known = np.append(labelled, np.where(unlabelled < 0, -1, unlabelled + self.n_labelled_before))
+        rows = self.centers = problem.all_rows() if problem.uses_unlabeled else problem.labeled
+        self.n, self.n_labeled = int(rows.shape[0]), problem.n_labeled
+        old, self.n_labeled_before, earlier = before or (rows[:0], 0, Carryover())
+        labeled = _find(rows[: self.n_labeled], old[: self.n_labeled_before])
+        unlabeled = _find(rows[self.n_labeled :], old[self.n_labeled_before :])
+        known = np.append(labeled, np.where(unlabeled < 0, -1, unlabeled + self.n_labeled_before))
         gone = np.setdiff1d(np.arange(old.shape[0]), known)
         self.known = np.append(known, gone)
         self.is_same = np.array_equal(self.known, np.arange(self.n))
@@ -104,7 +104,7 @@ class KernelCache:
 
     def _carry_over(self, problem: Problem, rows: Rows, before: Carryover) -> Carryover:
         """Updates what is known of the earlier rows; new rows have the last numbers."""
-        n, n_l, known = self.n, self.n_labelled, self.known
+        n, n_l, known = self.n, self.n_labeled, self.known
         is_new = (known < 0) | (before.matrix is None)
         matrix = before.matrix or _Matrix(problem.kernel, rows[:0].astype(np.float64))
         new = matrix.add(rows[is_new].astype(np.float64))
@@ -112,28 +112,28 @@ class KernelCache:
         self.at[is_new] = new
         self.at[~is_new] = before.at[known[~is_new]] if before.matrix else new[:0]
         end = int(new[-1]) + 1 if len(new) else len(before.total)
-        values, start, of_labelled = matrix.values, end - len(new), self.at[:n_l]
+        values, start, of_labeled = matrix.values, end - len(new), self.at[:n_l]
 
-        total, is_unlabelled = np.zeros(end), np.zeros(end)
-        is_unlabelled[self.at[n_l:n]] = 1
+        total, is_unlabeled = np.zeros(end), np.zeros(end)
+        is_unlabeled[self.at[n_l:n]] = 1
         if start > 0:
             added = self.at[n_l:n][is_new[n_l:n]]
-            removed = self.at[n:][known[n:] >= self.n_labelled_before]
+            removed = self.at[n:][known[n:] >= self.n_labeled_before]
             total[: len(before.total)] = before.total
             total[:start] += values[added, :start].sum(axis=0) - values[removed, :start].sum(axis=0)
-        total[start:] = values[start:end, :end] @ is_unlabelled
+        total[start:] = values[start:end, :end] @ is_unlabeled
 
-        same_labelled = before.dual is not None and np.array_equal(known[:n_l], np.arange(self.n_labelled_before))
-        same_labelled = same_labelled and np.array_equal(before.targets, problem.targets)
-        if same_labelled and np.array_equal(before.costs, problem.costs):
+        same_labeled = before.dual is not None and np.array_equal(known[:n_l], np.arange(self.n_labeled_before))
+        same_labeled = same_labeled and np.array_equal(before.targets, problem.targets)
+        if same_labeled and np.array_equal(before.costs, problem.costs):
             dual, intercept = before.dual, before.intercept
             scores = np.zeros((end, problem.n_columns))
             scores[: len(before.scores)] = before.scores
-            scores[start:] = values[start:end, of_labelled] @ dual
+            scores[start:] = values[start:end, of_labeled] @ dual
         else:
-            gram = values[np.ix_(of_labelled, of_labelled)]
+            gram = values[np.ix_(of_labeled, of_labeled)]
             _, dual, intercept = supervised_start(problem, gram)
-            scores = values[of_labelled, :end].T @ dual
+            scores = values[of_labeled, :end].T @ dual
         return Carryover(matrix, self.at[:n], total, scores, dual, intercept, problem.targets, problem.costs)
 
 

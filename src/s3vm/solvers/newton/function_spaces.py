@@ -38,16 +38,16 @@ class WholeKernel:
     """Expansions on all rows: ``f(x) = sum_i a_i <phi(x_i) - mean, phi(x) - mean>``, the mean over unlabelled rows."""
 
     def __init__(self, problem: Problem, rows: Rows, max_factor: int) -> None:
-        self._n_labelled = problem.n_labelled
+        self._n_labeled = problem.n_labeled
         gram = kernel_matrix(problem.kernel, rows, rows)
-        self._mean = gram[:, self._n_labelled :].mean(axis=1)
+        self._mean = gram[:, self._n_labeled :].mean(axis=1)
         gram -= self._mean[:, None]
         gram -= self._mean
-        gram += self._mean[self._n_labelled :].mean()
+        gram += self._mean[self._n_labeled :].mean()
         self._gram = gram
         self._sample = None
         if len(gram) > max_factor:
-            self._sample = _labelled_and_some(problem, SAMPLE)
+            self._sample = _labeled_and_some(problem, SAMPLE)
             self._root = _root(gram[np.ix_(self._sample, self._sample)])
             self._features = gram[:, self._sample] @ self._root
 
@@ -64,7 +64,7 @@ class WholeKernel:
     def expansion(self, coefficients: Array) -> tuple[Array, float]:
         """The weights of the centres' kernel functions, and the constant that makes the mean 0."""
         weights = coefficients.copy()
-        weights[self._n_labelled :] -= coefficients.sum() / (len(weights) - self._n_labelled)
+        weights[self._n_labeled :] -= coefficients.sum() / (len(weights) - self._n_labeled)
         return weights, float(-self._mean @ weights)
 
     def preconditioner(self, curvature: Array) -> Callable[[Function], Array]:
@@ -84,12 +84,12 @@ class WholeKernel:
 
 
 class Landmarks:
-    """Expansions on the labelled rows and some landmarks: linear functions of ``k(x, centres) K^(-1/2)`` (Nystroem)."""
+    """Expansions on the labelled rows and some landmarks: linear functions of ``k(x, centers) K^(-1/2)`` (Nystroem)."""
 
-    def __init__(self, kernel: Kernel, rows: Rows, centres: Rows, n_labelled: int) -> None:
-        self._root = _root(kernel_matrix(kernel, centres, centres))
-        self._features = kernel_matrix(kernel, rows, centres, self._root)
-        self._mean = self._features[n_labelled:].mean(axis=0)
+    def __init__(self, kernel: Kernel, rows: Rows, centers: Rows, n_labeled: int) -> None:
+        self._root = _root(kernel_matrix(kernel, centers, centers))
+        self._features = kernel_matrix(kernel, rows, centers, self._root)
+        self._mean = self._features[n_labeled:].mean(axis=0)
         self._features -= self._mean
 
     def function(self, coefficients: Array) -> Function:
@@ -116,8 +116,8 @@ def space_on(problem: Problem, rows: Rows, n_spanned: int, max_factor: int) -> t
     """The space of expansions on `n_spanned` of the rows, and the numbers of these."""
     if n_spanned == problem.n_rows:
         return WholeKernel(problem, rows, max_factor), np.arange(n_spanned)
-    chosen = _labelled_and_some(problem, n_spanned - problem.n_labelled)
-    return Landmarks(problem.kernel, rows, rows[chosen], problem.n_labelled), chosen
+    chosen = _labeled_and_some(problem, n_spanned - problem.n_labeled)
+    return Landmarks(problem.kernel, rows, rows[chosen], problem.n_labeled), chosen
 
 
 def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Callable[[Array], Array]:
@@ -159,12 +159,12 @@ def _inverse_of_features(features: Array, curvature: Array) -> Callable[[Array],
     return lambda values: cho_solve(factor, values, check_finite=False)
 
 
-def kernel_matrix(kernel: Kernel, rows: Rows, centres: Rows, times: Array | None = None) -> Array:
+def kernel_matrix(kernel: Kernel, rows: Rows, centers: Rows, times: Array | None = None) -> Array:
     """The kernel matrix, times another one if given, a few rows at a time; a ValueError if it is not finite."""
-    result = np.empty((rows.shape[0], centres.shape[0] if times is None else times.shape[1]))
+    result = np.empty((rows.shape[0], centers.shape[0] if times is None else times.shape[1]))
     for start in range(0, rows.shape[0], CHUNK):
         part = slice(start, start + CHUNK)
-        values = kernel.gram(rows[part], centres)
+        values = kernel.gram(rows[part], centers)
         result[part] = values if times is None else values @ times
         if not np.isfinite(result[part]).all():
             raise ValueError("the kernel of the rows is not finite: standardise the features")
@@ -180,8 +180,8 @@ def _root(gram: Array) -> Array:
     return vectors[:, significant] / np.sqrt(values[significant])
 
 
-def _labelled_and_some(problem: Problem, n_unlabelled: int) -> Array:
+def _labeled_and_some(problem: Problem, n_unlabeled: int) -> Array:
     """The numbers of all labelled rows and of some unlabelled ones drawn at random, in order."""
-    n_l = problem.n_labelled
-    order = np.argsort(philox.words(problem.seed, Purpose.UNLABELLED, 0, problem.n_rows - n_l, 1)[:, 0], kind="stable")
-    return np.concatenate([np.arange(n_l), n_l + np.sort(order[:n_unlabelled])])
+    n_l = problem.n_labeled
+    order = np.argsort(philox.words(problem.seed, Purpose.UNLABELED, 0, problem.n_rows - n_l, 1)[:, 0], kind="stable")
+    return np.concatenate([np.arange(n_l), n_l + np.sort(order[:n_unlabeled])])

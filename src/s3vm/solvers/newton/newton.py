@@ -84,17 +84,17 @@ class Newton(Solver):
         return self.max_iter
 
     def memory(self, problem: Problem, backend: Backend) -> int:
-        n_rows, n_labelled = problem.n_rows, problem.n_labelled
+        n_rows, n_labeled = problem.n_rows, problem.n_labeled
         at_once, spanned = min(backend.n_threads, problem.n_columns), self.spanned(problem)
-        if not problem.uses_unlabelled:
-            return 8 * n_labelled**2 * (1 + at_once)
-        n_dims = 0 if sparse.issparse(problem.labelled) else problem.n_dims
-        n_numbers = n_rows * (n_labelled + 3 * n_dims + 20 * problem.n_columns)
+        if not problem.uses_unlabeled:
+            return 8 * n_labeled**2 * (1 + at_once)
+        n_dims = 0 if sparse.issparse(problem.labeled) else problem.n_dims
+        n_numbers = n_rows * (n_labeled + 3 * n_dims + 20 * problem.n_columns)
         if spanned == n_rows <= self.max_factor:
             return 8 * (n_numbers + (1 + at_once) * n_rows**2)
         n_features, n_kept = spanned, n_rows * spanned
         if spanned == n_rows:
-            n_features = min(n_rows, n_labelled + SAMPLE)
+            n_features = min(n_rows, n_labeled + SAMPLE)
             n_kept = n_rows**2 + 2 * n_rows * n_features
         scaled = min(n_rows, CHUNK) * n_features
         return 8 * (n_numbers + n_kept + 3 * n_features**2 + at_once * (scaled + n_features**2))
@@ -105,16 +105,16 @@ class Newton(Solver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (SquaredHinge,), (Exponential,))
         work = _Work(self, problem)
-        before = same_rows(state, work.centres)
+        before = same_rows(state, work.centers)
         done = before.iteration if before is not None else 0
-        states = in_step(problem, work.centres, work.column, before, backend.n_threads)
+        states = in_step(problem, work.centers, work.column, before, backend.n_threads)
         for _, now in zip(range(done, self.max_iter), states, strict=False):
             gradient = max(column.resume_state.gradient for column in now.columns[: problem.n_models])
             yield replace(now, record={**now.record, "gradient": gradient})
 
     def spanned(self, problem: Problem) -> int:
         """The number of rows in the expansion."""
-        return min(problem.n_rows, problem.n_labelled + (self.n_landmarks or problem.n_rows))
+        return min(problem.n_rows, problem.n_labeled + (self.n_landmarks or problem.n_rows))
 
 
 @state_part("Newton.ResumeState")
@@ -131,21 +131,21 @@ class _Work:
     """What the columns of a run share: kernel values, and the function space of columns with unlabelled rows."""
 
     def __init__(self, solver: Newton, problem: Problem) -> None:
-        self._solver, self._problem, self._n_labelled = solver, problem, problem.n_labelled
-        rows = problem.all_rows() if problem.uses_unlabelled else problem.labelled
+        self._solver, self._problem, self._n_labeled = solver, problem, problem.n_labeled
+        rows = problem.all_rows() if problem.uses_unlabeled else problem.labeled
         exact = rows.astype(np.float64)
-        self._to_labelled = kernel_matrix(problem.kernel, exact, exact[: self._n_labelled])
+        self._to_labeled = kernel_matrix(problem.kernel, exact, exact[: self._n_labeled])
         self._space: Space | None = None
-        self.centres: Rows = problem.labelled
-        if problem.uses_unlabelled:
+        self.centers: Rows = problem.labeled
+        if problem.uses_unlabeled:
             self._dual, scores = self._supervised_start()
             self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
             spanned = solver.spanned(problem)
             self._space, chosen = space_on(problem, exact, spanned, solver.max_factor)
-            self.centres = rows if spanned == problem.n_rows else rows[chosen]
+            self.centers = rows if spanned == problem.n_rows else rows[chosen]
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
-        if self._space is not None and self._problem.unlabelled_cost[k] > 0:
+        if self._space is not None and self._problem.unlabeled_cost[k] > 0:
             return self._annealed(self._space, k, before)
         return self._supervised(k, before)
 
@@ -153,24 +153,24 @@ class _Work:
         return self._solver.tol * min(1.0, float(self._problem.costs[:, k].sum()))
 
     def _fits(self, k: int, dual: Array, intercept: float) -> Iterator[tuple[float, Array, float]]:
-        gram = self._to_labelled[: self._n_labelled]
+        gram = self._to_labeled[: self._n_labeled]
         return _supervised_fits(gram, self._problem, k, dual, intercept, self._tolerance(k))
 
     def _supervised(self, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to the SVM of the labelled rows."""
-        n_l = self._n_labelled
+        n_l = self._n_labeled
         start = (np.zeros(n_l), 0.0) if before is None else (before.weights[:n_l], before.intercept)
         for gradient, dual, intercept in islice(self._fits(k, *start), 0 if before is None else 1, None):
-            weights = np.zeros(self.centres.shape[0])
+            weights = np.zeros(self.centers.shape[0])
             weights[:n_l] = dual
-            scores = self._to_labelled @ dual + intercept
+            scores = self._to_labeled @ dual + intercept
             norm = float(dual @ (scores[:n_l] - intercept))
             objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
             yield Column(weights, intercept, scores, objective, _ResumeState(gradient, Function(dual, scores)))
 
     def _supervised_start(self) -> tuple[Array, Array]:
         """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
-        problem, n_l = self._problem, self._n_labelled
+        problem, n_l = self._problem, self._n_labeled
         dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
         solved: dict[tuple[bytes, bytes], int] = {}
         for k in range(problem.n_columns):
@@ -179,11 +179,11 @@ class _Work:
                 fits = islice(self._fits(k, np.zeros(n_l), 0.0), _SUPERVISED_STEPS)
                 _, dual[:, k], intercept[k] = deque(fits, maxlen=1)[0]
             dual[:, k], intercept[k] = dual[:, first], intercept[first]
-        return dual, self._to_labelled[n_l:] @ dual + intercept
+        return dual, self._to_labeled[n_l:] @ dual + intercept
 
     def _annealed(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to a minimum of Eq. 1, round by round."""
-        problem, n_l, last = self._problem, self._n_labelled, self._solver.rounds - 1
+        problem, n_l, last = self._problem, self._n_labeled, self._solver.rounds - 1
         target = float(self._targets[k])
         if before is None:
             on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
@@ -202,7 +202,7 @@ class _Work:
             before = None
             moved = None
             if turn == last or step < _STEPS:
-                enough = self._tolerance(k) if turn == last else _ROUGH * np.sqrt(problem.unlabelled_cost[k])
+                enough = self._tolerance(k) if turn == last else _ROUGH * np.sqrt(problem.unlabeled_cost[k])
                 moved = risk.step(f, gradient, curvature) if size > enough else None
             if moved is not None:
                 f, step = moved, step + 1
@@ -218,7 +218,7 @@ class _Risk:
     def __init__(self, problem: Problem, k: int, space: Space, target: float, share: float) -> None:
         self._problem, self._space, self._target = problem, space, target
         self._costs, self._y = problem.costs[:, k], problem.targets[:, k]
-        self._cost = share * problem.unlabelled_cost[k] / (problem.n_rows - problem.n_labelled)
+        self._cost = share * problem.unlabeled_cost[k] / (problem.n_rows - problem.n_labeled)
 
     def _scores(self, f: Function) -> tuple[Array, Array]:
         scores = f.values + self._target
@@ -226,17 +226,17 @@ class _Risk:
 
     def value(self, f: Function) -> float:
         r_l, r_u = self._scores(f)
-        labelled = self._costs @ self._problem.labelled_loss.value(r_l, self._y)
-        unlabelled = self._cost * self._problem.unlabelled_loss.value(r_u).sum()
-        return float(self._space.inner(f, f) / 2 + labelled + unlabelled)
+        labeled = self._costs @ self._problem.labeled_loss.value(r_l, self._y)
+        unlabeled = self._cost * self._problem.unlabeled_loss.value(r_u).sum()
+        return float(self._space.inner(f, f) / 2 + labeled + unlabeled)
 
     def derivatives(self, f: Function) -> tuple[Function, Array]:
         """The gradient in the space, and the second derivative of the losses with respect to each value."""
         r_l, r_u = self._scores(f)
-        of_labelled, of_unlabelled = self._problem.labelled_loss, self._problem.unlabelled_loss
-        s = of_unlabelled.s  # type: ignore[attr-defined]
-        slope = np.concatenate([self._costs * of_labelled.grad(r_l, self._y), self._cost * of_unlabelled.grad(r_u)])
-        bend = 2 * s * (2 * s * r_u**2 - 1) * of_unlabelled.value(r_u)
+        of_labeled, of_unlabeled = self._problem.labeled_loss, self._problem.unlabeled_loss
+        s = of_unlabeled.s  # type: ignore[attr-defined]
+        slope = np.concatenate([self._costs * of_labeled.grad(r_l, self._y), self._cost * of_unlabeled.grad(r_u)])
+        bend = 2 * s * (2 * s * r_u**2 - 1) * of_unlabeled.value(r_u)
         curvature = np.concatenate([self._costs * (self._y * r_l < 1), self._cost * bend])
         return self._space.function(f.coefficients + self._space.adjoint(slope)), curvature
 
@@ -287,7 +287,7 @@ def _supervised_fits(
 
     Each is the norm of the gradient, the dual coefficients and the intercept.
     """
-    y, costs, loss = problem.targets[:, k], problem.costs[:, k], problem.labelled_loss
+    y, costs, loss = problem.targets[:, k], problem.costs[:, k], problem.labeled_loss
 
     def value(at: Array, r: Array, by: Array, change: Array, intercept: float, shift: float, t: float) -> float:
         """The objective after a fraction `t` of a step: `r` are the scores, `change` is what the whole step adds."""

@@ -23,7 +23,7 @@ CHUNK = 1024  # rows whose kernel values with the centres are held at once
 class Iterate(NamedTuple):
     """The function of an iteration:
 
-    ``f(x) = sum over labelled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
+    ``f(x) = sum over labeled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
 
     `cost` is the cost of one row of the batch in each column, and `n_blocks` the number of blocks of features that the
     gradient is needed on, which may be more than `span` has.
@@ -52,7 +52,7 @@ class BatchGradient(NamedTuple):
     """
 
     span: Array
-    labelled: Array
+    labeled: Array
     mean: Array
     total: Array
     along: Array
@@ -68,13 +68,13 @@ class BatchGradient(NamedTuple):
 
 
 def slopes_and_sums(
-    loss: UnlabeledLoss, now: Iterate, r: Array, to_labelled: Array, to_mean: Array
+    loss: UnlabeledLoss, now: Iterate, r: Array, to_labeled: Array, to_mean: Array
 ) -> tuple[Array, BatchGradient]:
     """The slopes at rows where f is `r`, and all sums except `span`, given their kernel values."""
     slope = now.cost * loss.grad(r)
     return slope, BatchGradient(
         span=slope[:0],
-        labelled=product(to_labelled.T, slope),
+        labeled=product(to_labeled.T, slope),
         mean=product(to_mean, slope),
         total=slope.sum(axis=0),
         along=(slope * (r - now.intercept)).sum(axis=0),
@@ -90,30 +90,30 @@ class BatchGradientWorker:
     kernel: Kernel
     seed: int
     n_features: int
-    centres: Rows
-    n_labelled: int
+    centers: Rows
+    n_labeled: int
     loss: UnlabeledLoss
 
     def on(self, backend: Backend) -> "BatchGradientWorker":
         """The same with its arrays where the backend computes."""
-        return replace(self, centres=backend.put(self.centres), loss=backend.loss(self.loss))
+        return replace(self, centers=backend.put(self.centers), loss=backend.loss(self.loss))
 
     def gradient(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
         """The sums over these rows, which may be none. `features` are those of this kernel and seed."""
         if rows.shape[0] == 0:
-            shapes = [(now.n_blocks * self.n_features,), (self.n_labelled,), (), (), (), (), ()]
+            shapes = [(now.n_blocks * self.n_features,), (self.n_labeled,), (), (), (), (), ()]
             return BatchGradient(*(backend.put(np.zeros((*shape, len(now.cost)))) for shape in shapes))
         chunks = (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
         gradients = (self._gradient_of_chunk(backend, features, chunk, now) for chunk in chunks)
         return reduce(BatchGradient.plus, gradients)
 
     def _gradient_of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
-        gram = backend.gram(self.kernel, rows, self.centres)
-        to_labelled, to_mean = gram[:, : self.n_labelled], gram[:, self.n_labelled :].mean(axis=1)
-        r = product(to_labelled, now.dual) + to_mean[:, None] * now.lift + now.intercept
+        gram = backend.gram(self.kernel, rows, self.centers)
+        to_labeled, to_mean = gram[:, : self.n_labeled], gram[:, self.n_labeled :].mean(axis=1)
+        r = product(to_labeled, now.dual) + to_mean[:, None] * now.lift + now.intercept
         blocks = now.span.reshape(-1, self.n_features, r.shape[1])
         if len(blocks):
             r += features.decision(blocks, rows)
-        slope, sums = slopes_and_sums(self.loss, now, r, to_labelled, to_mean)
+        slope, sums = slopes_and_sums(self.loss, now, r, to_labeled, to_mean)
         gradient = features.adjoint(slope, rows, now.n_blocks)
         return sums._replace(span=gradient.reshape(-1, r.shape[1]))

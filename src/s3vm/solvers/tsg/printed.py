@@ -25,10 +25,10 @@ from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import (
     FeatureCount,
     StochasticSolver,
-    labelled_batches,
-    labelled_slope,
+    labeled_batches,
+    labeled_slope,
     on_device,
-    unlabelled_slope,
+    unlabeled_slope,
 )
 from s3vm.sources import ExhaustedError
 
@@ -107,7 +107,7 @@ class PrintedTSG(StochasticSolver):
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_iterations = backend.dtype.itemsize, self.iterations(problem)
         n_features = min(n_iterations, self.max_blocks or n_iterations) * self.block_size(problem)
-        n_scored = self.look_ahead * 2 * self.batch_size + problem.n_labelled + self.n_reference
+        n_scored = self.look_ahead * 2 * self.batch_size + problem.n_labeled + self.n_reference
         n_bytes = 2 * size * n_features * problem.n_columns + size * n_scored * problem.n_dims
         return n_bytes + self.frequency_bytes(problem, backend, n_features)
 
@@ -145,20 +145,20 @@ def _algorithm1(
             first %= solver.max_blocks
             stop = min(stop, now.iteration + solver.max_blocks - first)
         ahead = range(now.iteration, stop)
-        rows, labelled = pool.following(ahead.start)
+        rows, labeled = pool.following(ahead.start)
         now = now.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
         ready, blocks = features.ready(rows), features.window(first, len(ahead))
         gammas = backend.put(np.array(sizes))
         shares = backend.put(np.array([solver.annealed_share(t, n_iterations) for t in ahead]))
-        drawn = _Inputs(rows, ready, blocks, gammas, shares, labelled)
+        drawn = _Inputs(rows, ready, blocks, gammas, shares, labeled)
         results = scan(_Result(now.scores, now.intercept, now.norm), drawn, len(ahead))
         upcoming = pool if stop < pool.iterations.stop else None
         if is_tensor(rows) and upcoming is None and stop < n_iterations:
             with suppress(ExhaustedError):  # the next round will raise it
                 upcoming = pool_of(stop)  # while the device is busy with this one
         for block, gamma, result in zip(count(first), sizes, results, strict=False):
-            now = now.after(block, result, gamma, layout.labelled_of(result.scores), backend)
+            now = now.after(block, result, gamma, layout.labeled_of(result.scores), backend)
             yield now
 
 
@@ -186,7 +186,7 @@ class _Inputs(NamedTuple):
     blocks: Sums
     gammas: Array
     shares: Array
-    labelled: Array
+    labeled: Array
 
 
 class _Result(NamedTuple):
@@ -212,7 +212,7 @@ class _Iteration:
     def __call__(self, i: int, before: _Result, drawn: _Inputs) -> _Result:
         size = self.layout.step_size
         gamma, rows, later = drawn.gammas[i], drawn.rows[i * size :], drawn.ready[(i + 1) * size :]
-        at, gradient, line = self._gradient(before, drawn.labelled[i], drawn.shares[i])
+        at, gradient, line = self._gradient(before, drawn.labeled[i], drawn.shares[i])
         alpha = -gamma * drawn.blocks.adjoint(gradient, rows[at], 1, first_block=i)[0]
         # ||f||^2 as it would be with the exact kernel; ||alpha||^2 estimates the gradient's share of it.
         norm = (1 - gamma) * ((1 - gamma) * before.norm - 2 * gamma * (gradient * before.scores[at]).sum(axis=0))
@@ -229,16 +229,16 @@ class _Iteration:
         problem, n_reference = self.problem, self.layout.n_reference
         places = self.layout.places(chosen, len(before.scores))
         r_l, r_u = before.scores[places[0]] + before.intercept, None
-        parts = [labelled_slope(problem, chosen, r_l)]
-        if self.layout.draws_unlabelled:
+        parts = [labeled_slope(problem, chosen, r_l)]
+        if self.layout.draws_unlabeled:
             r_u = before.scores[places[1]] + before.intercept
-            parts.append(unlabelled_slope(problem, r_u, share))
+            parts.append(unlabeled_slope(problem, r_u, share))
         xp = namespace(r_l)
         if n_reference:
             # The intercept answers every change of the mean over the reference rows, so the gradient is centred there.
             total = self.holds * sum(part.sum(axis=0) for part in parts)
             parts.append(xp.broadcast_to(-total / n_reference, (n_reference, problem.n_columns)))
-        costs = problem.n_labelled / len(chosen) * problem.costs[chosen]
+        costs = problem.n_labeled / len(chosen) * problem.costs[chosen]
         line = record(problem, before.norm, r_l, problem.targets[chosen], costs, r_u)
         return xp.concatenate(places), xp.concatenate(parts), line
 
@@ -253,60 +253,60 @@ class _Pool:
 
     def __init__(self, layout: "_Layout", problem: Problem, backend: Backend, iterations: range) -> None:
         self.iterations, self._layout = iterations, layout
-        self._labelled = labelled_batches(problem, iterations, layout.batch_size, layout.draws_labelled)
+        self._labeled = labeled_batches(problem, iterations, layout.batch_size, layout.draws_labeled)
         drawn: list[Rows] = []
-        if not layout.keeps_labelled:
-            drawn.append(backend.put(problem.labelled[self._labelled.ravel()]))
-        if layout.draws_unlabelled and problem.unlabelled is not None:
-            rows = problem.unlabelled.batches(problem.seed, Purpose.UNLABELLED, iterations, layout.batch_size)
+        if not layout.keeps_labeled:
+            drawn.append(backend.put(problem.labeled[self._labeled.ravel()]))
+        if layout.draws_unlabeled and problem.unlabeled is not None:
+            rows = problem.unlabeled.batches(problem.seed, Purpose.UNLABELED, iterations, layout.batch_size)
             drawn.append(backend.put(rows))
         if len(drawn) == 2:
             by_kind = np.arange(2 * len(iterations) * layout.batch_size).reshape(2, len(iterations), -1)
             drawn = [stack(drawn)[backend.put(by_kind.swapaxes(0, 1).ravel())]]
-        if layout.keeps_labelled:
-            drawn.append(backend.put(problem.labelled))
+        if layout.keeps_labeled:
+            drawn.append(backend.put(problem.labeled))
         if layout.reference is not None:
             drawn.append(layout.reference)
-        self._rows, self._labelled = stack(drawn), backend.put(self._labelled)
+        self._rows, self._labeled = stack(drawn), backend.put(self._labeled)
 
     def following(self, t: int) -> tuple[Rows, Array]:
         """What iteration t and later ones need: rows, and for each iteration the numbers of its labelled rows."""
         n_done = t - self.iterations.start
-        return self._rows[n_done * self._layout.step_size :], self._labelled[n_done:]
+        return self._rows[n_done * self._layout.step_size :], self._labeled[n_done:]
 
 
 class _Layout:
     """Where rows are in the scores of a pool: those of an iteration come first, its unlabelled ones at their end."""
 
     def __init__(self, solver: PrintedTSG, problem: Problem, backend: Backend, balanced: Array) -> None:
-        self.batch_size, self._n_labelled = solver.batch_size, problem.n_labelled
-        self.draws_labelled = solver.draw_labeled or self._n_labelled > self.batch_size
-        self.keeps_labelled = self._n_labelled <= solver.look_ahead * self.batch_size
-        self.draws_unlabelled = problem.uses_unlabelled
-        self.step_size = (self.draws_unlabelled + (not self.keeps_labelled)) * self.batch_size
+        self.batch_size, self._n_labeled = solver.batch_size, problem.n_labeled
+        self.draws_labeled = solver.draw_labeled or self._n_labeled > self.batch_size
+        self.keeps_labeled = self._n_labeled <= solver.look_ahead * self.batch_size
+        self.draws_unlabeled = problem.uses_unlabeled
+        self.step_size = (self.draws_unlabeled + (not self.keeps_labeled)) * self.batch_size
         self.reference, self.n_reference = None, 0
-        if balanced.any() and problem.unlabelled is not None:
-            self.reference = backend.put(problem.unlabelled.sample(problem.seed, solver.n_reference))
+        if balanced.any() and problem.unlabeled is not None:
+            self.reference = backend.put(problem.unlabeled.sample(problem.seed, solver.n_reference))
             self.n_reference = self.reference.shape[0]
-        n_scores = solver.look_ahead * self.step_size + self._n_labelled + self.n_reference
+        n_scores = solver.look_ahead * self.step_size + self._n_labeled + self.n_reference
         self._all_places = backend.put(np.arange(n_scores))
 
     def places(self, chosen: Array, n: int) -> list[Array]:
         """The places among n scores of the chosen labelled rows, the unlabelled batch, and the reference sample."""
         all_places = self._all_places[:n]
         places = [
-            n - self.n_reference - self._n_labelled + chosen if self.keeps_labelled else all_places[: self.batch_size]
+            n - self.n_reference - self._n_labeled + chosen if self.keeps_labeled else all_places[: self.batch_size]
         ]
-        if self.draws_unlabelled:
+        if self.draws_unlabeled:
             places.append(all_places[self.step_size - self.batch_size : self.step_size])
         if self.n_reference:
             places.append(all_places[-self.n_reference :])
         return places
 
-    def labelled_of(self, scores: Array) -> Array | None:
+    def labeled_of(self, scores: Array) -> Array | None:
         """The scores of all labelled rows, if they are kept up to date."""
         end = len(scores) - self.n_reference
-        return scores[end - self._n_labelled : end] if self.keeps_labelled else None
+        return scores[end - self._n_labeled : end] if self.keeps_labeled else None
 
 
 @state_part("PrintedTSG.State")
@@ -317,7 +317,7 @@ class _State:
     The coefficients are ``scale * coefficients[:born]``: shrinking all older ones takes one product per column. The
     array is written only beyond `born`, which no earlier state reads, or copied if a block is visited again. `scores`
     are those of the rows that `made_by`, the solver and its number of iterations, needs next, without intercept;
-    `labelled` are those of all labelled rows, if they are kept.
+    `labeled` are those of all labelled rows, if they are kept.
     """
 
     kernel: Kernel
@@ -329,7 +329,7 @@ class _State:
     norm: Array
     iteration: int = 0
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
-    labelled: Array | None = None
+    labeled: Array | None = None
     made_by: "tuple[PrintedTSG, int] | None" = None
     record: Mapping[str, float] = field(default_factory=dict)
 
@@ -338,7 +338,7 @@ class _State:
         """The number of blocks of features so far."""
         return min(self.iteration, len(self.coefficients))
 
-    def after(self, block: int, result: _Result, gamma: Array, labelled: Array | None, backend: Backend) -> "_State":
+    def after(self, block: int, result: _Result, gamma: Array, labeled: Array | None, backend: Backend) -> "_State":
         """The state after an iteration on that block."""
         coefficients, scale = self.coefficients, self.scale * (1 - gamma)
         if scale.min() < _SMALLEST_SCALE:
@@ -351,7 +351,7 @@ class _State:
         else:
             coefficients[block] = alpha
         line = {"step": float(gamma[0])} | (result.line or {})
-        now = replace(self, coefficients=coefficients, scale=scale, labelled=labelled)
+        now = replace(self, coefficients=coefficients, scale=scale, labeled=labeled)
         now = replace(now, intercept=result.intercept, norm=result.norm, scores=result.scores)
         return replace(now, iteration=self.iteration + 1, record=line)
 
@@ -360,12 +360,12 @@ class _State:
         scaled = coefficients * self.scale.astype(coefficients.dtype)
         return Model(self.kernel, self.seed, self.n_dims, scaled, host(self.intercept))
 
-    def labelled_scores(self) -> Array | None:
-        return None if self.labelled is None else host(self.labelled + self.intercept)
+    def labeled_scores(self) -> Array | None:
+        return None if self.labeled is None else host(self.labeled + self.intercept)
 
     def detached(self) -> "_State":
         arrays: dict[str, Any] = {name: host(getattr(self, name)) for name in ("coefficients", "intercept", "norm")}
-        return replace(self, scores=np.empty((0, 0)), labelled=None, made_by=None, **arrays)
+        return replace(self, scores=np.empty((0, 0)), labeled=None, made_by=None, **arrays)
 
     def resumed(self, solver: PrintedTSG, n_iterations: int, n_columns: int, backend: Backend) -> "_State":
         """This state for `solver` to resume from: with an array of its own, and its scores if they are of its rows."""

@@ -28,12 +28,12 @@ def column_dots(a: Array, b: Array) -> Array:
 class SpanStep(NamedTuple):
     """A span after a step, and the effects of the step before it is scaled by the step size.
 
-    `labelled` and `mean` are its effects on the labelled rows and on the mean over R, `total` is the part of the slopes
+    `labeled` and `mean` are its effects on the labelled rows and on the mean over R, `total` is the part of the slopes
     that is still to be centred, and `along` the effect on the batch, weighted by its slopes.
     """
 
     span: Array
-    labelled: Array
+    labeled: Array
     mean: Array
     total: Array
     along: Array
@@ -46,18 +46,18 @@ class RowSpan:
 
     def __init__(self, solver: "TSG", problem: Problem, source: Source, backend: Backend) -> None:
         rows = host(source.sample(problem.seed, source.n_rows))
-        order = np.argsort(philox.words(problem.seed, Purpose.UNLABELLED, 0, source.n_rows, 1)[:, 0], kind="stable")
-        rows, self._n_rows, self._n_labelled = rows[order], source.n_rows, problem.n_labelled
-        self._kernel, self._backend, self._loss = problem.kernel, backend, backend.loss(problem.unlabelled_loss)
+        order = np.argsort(philox.words(problem.seed, Purpose.UNLABELED, 0, source.n_rows, 1)[:, 0], kind="stable")
+        rows, self._n_rows, self._n_labeled = rows[order], source.n_rows, problem.n_labeled
+        self._kernel, self._backend, self._loss = problem.kernel, backend, backend.loss(problem.unlabeled_loss)
         self.batch_size = min(solver.batch_size, source.n_rows)
         self._n_reference = min(solver.n_reference, source.n_rows)
         self.reference = rows[: self._n_reference]
-        self.centres = stack([problem.labelled, rows])
-        self._rows, self._centres = backend.put(rows), backend.put(self.centres)
-        n_bytes = self._n_rows * self.centres.shape[0] * rows.dtype.itemsize
+        self.centers = stack([problem.labeled, rows])
+        self._rows, self._centers = backend.put(rows), backend.put(self.centers)
+        n_bytes = self._n_rows * self.centers.shape[0] * rows.dtype.itemsize
         is_reused = solver.iterations(problem) * self.batch_size >= 2 * source.n_rows
         keeps_gram = is_reused and n_bytes <= GRAM_BYTES
-        self._gram = backend.gram(problem.kernel, self._rows, self._centres) if keeps_gram else None
+        self._gram = backend.gram(problem.kernel, self._rows, self._centers) if keeps_gram else None
         self._n_used = self._n_reference  # coefficients beyond are 0
 
     def keep_at_least(self, n_functions: int) -> None:
@@ -65,7 +65,7 @@ class RowSpan:
         self._n_used = n_functions
 
     def start(self, n_columns: int) -> Array:
-        return np.zeros((self._n_rows, n_columns), self.centres.dtype)
+        return np.zeros((self._n_rows, n_columns), self.centers.dtype)
 
     def _batch(self, t: int) -> Array:
         return self._backend.put((t * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
@@ -73,25 +73,25 @@ class RowSpan:
     def _values(self, at: Array, columns: slice | Array) -> Array:
         if self._gram is not None:
             return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
-        return self._backend.gram(self._kernel, self._rows[at], self._centres[columns])
+        return self._backend.gram(self._kernel, self._rows[at], self._centers[columns])
 
     def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
         """The sums over the batch of iteration t; on the span, these are the slopes at the rows of the batch."""
         n_used = min(self._n_rows, max((t + 1) * self.batch_size, self._n_used))
-        n_l = self._n_labelled
+        n_l = self._n_labeled
         gram = self._values(self._batch(t), slice(n_l + n_used))
-        to_labelled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
+        to_labeled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
         now = Iterate(state.dual, state.lift, state.intercept, state.span[:n_used], cost, 0)
-        r = product(to_labelled, now.dual) + to_mean[:, None] * now.lift + now.intercept
+        r = product(to_labeled, now.dual) + to_mean[:, None] * now.lift + now.intercept
         r += product(gram[:, n_l:], now.span)
-        slope, sums = slopes_and_sums(self._loss, now, r, to_labelled, to_mean)
+        slope, sums = slopes_and_sums(self._loss, now, r, to_labeled, to_mean)
         return sums._replace(span=slope)
 
     def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
         moved, at = span * cast(keep, span.dtype), self._batch(t)
         moved[at] -= cast(gamma * batch.span, span.dtype)
-        along = column_dots(batch.span, product(self._values(at, self._n_labelled + at), batch.span))
-        return SpanStep(moved, batch.labelled, batch.mean, batch.total, along)
+        along = column_dots(batch.span, product(self._values(at, self._n_labeled + at), batch.span))
+        return SpanStep(moved, batch.labeled, batch.mean, batch.total, along)
 
 
 class FeatureSpan:
@@ -104,14 +104,14 @@ class FeatureSpan:
         self.n_features = self._features.n_features
         self._n_blocks = max(1, solver.max_features // self.n_features)
         self.reference = host(source.sample(problem.seed, solver.n_reference))
-        self.centres = stack([problem.labelled, self.reference])
-        self._backend, self._centres = backend, backend.put(self.centres)
-        self._labelled = backend.put(np.empty((problem.n_labelled, 0), backend.dtype))
+        self.centers = stack([problem.labeled, self.reference])
+        self._backend, self._centers = backend, backend.put(self.centers)
+        self._labeled = backend.put(np.empty((problem.n_labeled, 0), backend.dtype))
         self._mean = backend.put(np.empty(0, backend.dtype))
         self._least_blocks = 0
         self.batch_size = solver.batch_size
-        fixed = problem.kernel, problem.seed, self.n_features, self.centres, problem.n_labelled
-        self._worker = BatchGradientWorker(*fixed, problem.unlabelled_loss)
+        fixed = problem.kernel, problem.seed, self.n_features, self.centers, problem.n_labeled
+        self._worker = BatchGradientWorker(*fixed, problem.unlabeled_loss)
         self._local_worker = self._worker.on(backend)
 
     def keep_at_least(self, n_functions: int) -> None:
@@ -127,13 +127,13 @@ class FeatureSpan:
         return max(n_blocks, self._least_blocks)
 
     def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
-        n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labelled, namespace(self._mean)
+        n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labeled, namespace(self._mean)
         for block in range(len(self._mean) // self.n_features, n_blocks):
-            psi = self._features.features(block, self._centres)
-            self._labelled = xp.concatenate([self._labelled, psi[:n_l]], axis=1)
+            psi = self._features.features(block, self._centers)
+            self._labeled = xp.concatenate([self._labeled, psi[:n_l]], axis=1)
             self._mean = xp.concatenate([self._mean, psi[n_l:].mean(axis=0)])
         now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
-        draw = self._problem.seed, Purpose.UNLABELLED, range(t, t + 1), self.batch_size
+        draw = self._problem.seed, Purpose.UNLABELED, range(t, t + 1), self.batch_size
         if isinstance(self._source, RemoteSource):
             return BatchGradient(*map(self._backend.put, self._source.pull(self._worker, *draw, now.moved(host))))
         rows = self._backend.put(self._source.batches(*draw))
@@ -147,4 +147,4 @@ class FeatureSpan:
         moved = namespace(span).concatenate([cast(keep, dtype) * span, new])
         moved -= cast(gamma, dtype) * slope
         along = column_dots(batch.span, cast(slope, batch.span.dtype))
-        return SpanStep(moved, self._labelled @ slope, self._mean @ slope, 0 * batch.total, along)
+        return SpanStep(moved, self._labeled @ slope, self._mean @ slope, 0 * batch.total, along)

@@ -2,7 +2,7 @@
 
 The function is a kernel expansion, and a span that the unlabelled rows act on:
 
-    ``f(x) = sum over labelled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
+    ``f(x) = sum over labeled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
 
 It starts from the exact supervised solution. Labelled rows act on their own kernel functions, without noise. Unlabelled
 rows act on random features, all of which share each gradient, or, if they are few enough, on the kernel functions of
@@ -27,7 +27,7 @@ from s3vm.problem import Problem, SupervisedSolution
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import State, record, settled
 from s3vm.solvers.steps import Step, step, stiffness
-from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labelled_slope, on_device
+from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labeled_slope, on_device
 from s3vm.solvers.supervised import start_gram, supervised_start
 from s3vm.solvers.tsg.batch_gradient import CHUNK
 from s3vm.solvers.tsg.spans import GRAM_BYTES, FeatureSpan, RowSpan, column_dots
@@ -96,22 +96,22 @@ class TSG(StochasticSolver):
         check_settings(self, span=("auto", "rows", "features"), max_rows=integer())
 
     def iterations(self, problem: Problem) -> int:
-        if self.passes is None and not problem.uses_unlabelled:
+        if self.passes is None and not problem.uses_unlabeled:
             return 1
         return self.iterations_for(problem, fewest=400)
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_columns = backend.dtype.itemsize, problem.n_columns
-        n_bytes = 8 * problem.n_labelled**2
-        if problem.unlabelled is None or not problem.uses_unlabelled:
+        n_bytes = 8 * problem.n_labeled**2
+        if problem.unlabeled is None or not problem.uses_unlabeled:
             return n_bytes
-        if self.spans_rows(problem.unlabelled.n_rows):
-            n_spanned = problem.unlabelled.n_rows
+        if self.spans_rows(problem.unlabeled.n_rows):
+            n_spanned = problem.unlabeled.n_rows
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
         n_bytes += self.frequency_bytes(problem, backend, self.max_features)
-        n_bytes += size * self.max_features * problem.n_labelled
-        n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labelled + self.n_reference)
+        n_bytes += size * self.max_features * problem.n_labeled
+        n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labeled + self.n_reference)
         return n_bytes + (2 * size + 16) * self.max_features * n_columns  # gradients are summed in float64
 
     def pilot(self, max_iter: int) -> "TSG":
@@ -127,9 +127,9 @@ class TSG(StochasticSolver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         yield from settled(_anchored(self, problem, backend, state))
 
-    def spans_rows(self, n_unlabelled: int) -> bool:
+    def spans_rows(self, n_unlabeled: int) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""
-        return self.span == "rows" or (self.span == "auto" and n_unlabelled <= self.max_rows)
+        return self.span == "rows" or (self.span == "auto" and n_unlabeled <= self.max_rows)
 
 
 @state_part("TSG.State")
@@ -137,14 +137,14 @@ class TSG(StochasticSolver):
 class AnchoredState:
     """What an anchored run knows after an iteration.
 
-    `centres` are the labelled rows and then those that `span` or the mean over R needs. `scores` of the labelled rows
+    `centers` are the labelled rows and then those that `span` or the mean over R needs. `scores` of the labelled rows
     and `mean` over R are without intercept. `n_features` is the size of a block, or 0 if the span is the kernel
     functions of rows. `start_dual` and `start_intercept` are the supervised solution.
     """
 
     kernel: Kernel
     seed: int
-    centres: Rows
+    centers: Rows
     n_reference: int
     n_features: int
     targets: Array
@@ -165,7 +165,7 @@ class AnchoredState:
     def model(self) -> Model:
         n_l, n_columns = self.dual.shape
         span = host(self.span)
-        weights = np.zeros((self.centres.shape[0], n_columns), span.dtype)
+        weights = np.zeros((self.centers.shape[0], n_columns), span.dtype)
         weights[:n_l] = host(self.dual)
         coefficients = np.empty((0, 1, n_columns), span.dtype)
         if self.n_features:
@@ -174,10 +174,10 @@ class AnchoredState:
             weights[n_l:] = span
         if self.n_reference:
             weights[n_l : n_l + self.n_reference] += host(self.lift) / self.n_reference
-        n_dims = self.centres.shape[1]
-        return Model(self.kernel, self.seed, n_dims, coefficients, host(self.intercept), self.centres, weights)
+        n_dims = self.centers.shape[1]
+        return Model(self.kernel, self.seed, n_dims, coefficients, host(self.intercept), self.centers, weights)
 
-    def labelled_scores(self) -> Array:
+    def labeled_scores(self) -> Array:
         return host(self.scores + self.intercept)
 
     def moved(self, move: Callable[[Any], Any]) -> "AnchoredState":
@@ -188,9 +188,9 @@ class AnchoredState:
     def detached(self) -> "AnchoredState":
         return self.moved(host)
 
-    def fits(self, problem: Problem, centres: Rows) -> bool:
+    def fits(self, problem: Problem, centers: Rows) -> bool:
         """Whether this state has these rows and costs."""
-        if self.centres.shape != centres.shape or (self.centres != centres).sum() > 0:
+        if self.centers.shape != centers.shape or (self.centers != centers).sum() > 0:
             return False
         return (
             np.array_equal(self.targets, problem.targets)
@@ -202,16 +202,16 @@ class AnchoredState:
 
 def _anchored(solver: TSG, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[AnchoredState]:
     """The states of a run of `solver`."""
-    if problem.unlabelled is None or not problem.uses_unlabelled:
+    if problem.unlabeled is None or not problem.uses_unlabeled:
         if state is None:  # the start is the solution
             first = _supervised_state(solver, problem, supervised_start(problem))
-            r_l = first.labelled_scores()
+            r_l = first.labeled_scores()
             line = record(problem, first.norm, r_l, problem.targets, problem.costs)
             yield replace(first, iteration=1, record=line)
         return
-    kind = RowSpan if solver.spans_rows(problem.unlabelled.n_rows) else FeatureSpan
-    span = kind(solver, problem, problem.unlabelled, backend)
-    if state is not None and not (isinstance(state, AnchoredState) and state.fits(problem, span.centres)):
+    kind = RowSpan if solver.spans_rows(problem.unlabeled.n_rows) else FeatureSpan
+    span = kind(solver, problem, problem.unlabeled, backend)
+    if state is not None and not (isinstance(state, AnchoredState) and state.fits(problem, span.centers)):
         raise ValueError("TSG can resume only with the same rows and costs: set warm_start=False to start again")
     if state is None:
         start = supervised_start(problem)
@@ -237,7 +237,7 @@ def _supervised_state(solver: TSG, problem: Problem, start: SupervisedSolution) 
     return AnchoredState(
         problem.kernel,
         problem.seed,
-        problem.labelled,
+        problem.labeled,
         n_reference=0,
         n_features=0,
         targets=problem.targets,
@@ -258,33 +258,33 @@ def _supervised_state(solver: TSG, problem: Problem, start: SupervisedSolution) 
 class _Iteration:
     """An iteration as a function of states, and what stays the same in all iterations.
 
-    `of_labelled` are the means over R of the labelled rows' kernel functions, `of_reference` is that of R's own;
+    `of_labeled` are the means over R of the labelled rows' kernel functions, `of_reference` is that of R's own;
     `holds` says which columns hold their mean output over R, at `target`.
     """
 
     def __init__(
         self, solver: TSG, problem: Problem, backend: Backend, span: RowSpan | FeatureSpan, start: SupervisedSolution
     ) -> None:
-        kernel, labelled, reference = problem.kernel, problem.labelled, backend.put(span.reference)
-        at_reference = kernel.gram(span.reference, labelled) @ start.dual + start.intercept
+        kernel, labeled, reference = problem.kernel, problem.labeled, backend.put(span.reference)
+        at_reference = kernel.gram(span.reference, labeled) @ start.dual + start.intercept
         size = max(1.0, float(np.diag(start.gram).mean()))  # 1 for kernels of x - x'
         self.problem, self.backend, self.span, self.gram = problem, backend, span, start.gram
         self.solver, self.steps, self.n_iterations = solver, step(solver.step), solver.iterations(problem)
         self.stiffness = size * stiffness(problem)
-        self.of_labelled = kernel.gram(labelled, span.reference).mean(axis=1)
+        self.of_labeled = kernel.gram(labeled, span.reference).mean(axis=1)
         self.of_reference = float(backend.gram(kernel, reference, reference).mean())
         self.holds, self.target = solver.balanced_columns(problem), means_to_hold(problem, at_reference)
-        self.all_labelled = np.arange(problem.n_labelled)
+        self.all_labeled = np.arange(problem.n_labeled)
 
     def first_state(self, supervised: AnchoredState) -> AnchoredState:
         """The supervised solution, its intercept moved so that it holds the mean."""
-        n_columns, span, mean = self.problem.n_columns, self.span, self.of_labelled @ supervised.dual
+        n_columns, span, mean = self.problem.n_columns, self.span, self.of_labeled @ supervised.dual
         intercept, lift = np.where(self.holds, self.target - mean, supervised.intercept), np.zeros(n_columns)
         state = replace(supervised, intercept=intercept, lift=lift, span=span.start(n_columns), mean=mean)
-        return replace(state, centres=span.centres, n_reference=span.reference.shape[0], n_features=span.n_features)
+        return replace(state, centers=span.centers, n_reference=span.reference.shape[0], n_features=span.n_features)
 
     def move_to_device(self) -> None:
-        for name in ("gram", "of_labelled", "holds", "target", "all_labelled"):
+        for name in ("gram", "of_labeled", "holds", "target", "all_labeled"):
             setattr(self, name, self.backend.put(getattr(self, name)))
         self.problem = on_device(self.problem, self.backend)
 
@@ -293,18 +293,18 @@ class _Iteration:
         sizes = self.steps.sizes(t, self.n_iterations, self.stiffness)
         gamma = self.backend.put(sizes)
         keep = 1 - gamma
-        cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabelled_cost / span.batch_size
+        cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabeled_cost / span.batch_size
         r_l = state.scores + state.intercept
-        slope = labelled_slope(problem, self.all_labelled, r_l)
+        slope = labeled_slope(problem, self.all_labeled, r_l)
         batch = span.gradient(t, state, cost)
         moved = span.move(t, batch, state.span, keep, gamma, holds)
         lift = holds * (slope.sum(axis=0) + moved.total)
-        mean = keep * state.mean - gamma * (product(self.of_labelled, slope) + moved.mean - self.of_reference * lift)
+        mean = keep * state.mean - gamma * (product(self.of_labeled, slope) + moved.mean - self.of_reference * lift)
         total = slope.sum(axis=0) + batch.total
-        change = product(self.gram, slope) + moved.labelled - self.of_labelled[:, None] * lift
+        change = product(self.gram, slope) + moved.labeled - self.of_labeled[:, None] * lift
         scores = keep * state.scores - gamma * change
         # ||f'||^2 = keep^2 ||f||^2 - gamma <g, keep f + f'>, where g is the centred gradient.
-        at_batch = 2 * keep * batch.along - gamma * (column_dots(batch.labelled, slope) - batch.mean * lift)
+        at_batch = 2 * keep * batch.along - gamma * (column_dots(batch.labeled, slope) - batch.mean * lift)
         dots = column_dots(slope, keep * state.scores + scores) + at_batch - gamma * moved.along
         dots -= holds * total * (keep * state.mean + mean)
         means = batch.loss / span.batch_size, batch.positive / span.batch_size
@@ -334,30 +334,30 @@ def _rebase(solver: TSG, problem: Problem, backend: Backend, state: State) -> An
         raise ValueError(
             "cannot resume from another algorithm's state, or from one with other columns: call fit with all rows"
         )
-    assert problem.unlabelled is not None
+    assert problem.unlabeled is not None
     state = state.moved(host)
-    kernel, labelled = problem.kernel, problem.labelled
-    reference = host(problem.unlabelled.sample(problem.seed, solver.n_reference))
+    kernel, labeled = problem.kernel, problem.labeled
+    reference = host(problem.unlabeled.sample(problem.seed, solver.n_reference))
     gram, start, start_intercept = supervised_start(problem)
     dual = start.copy()
-    new, old = _common_rows(labelled, problem.targets, state.centres[: len(state.dual)], state.targets)
+    new, old = _common_rows(labeled, problem.targets, state.centers[: len(state.dual)], state.targets)
     dual[new] += (state.dual - state.start_dual)[old]
     features = backend.features(kernel, problem.seed, state.n_features, problem.n_dims)
     coefficients = state.span.reshape(-1, state.n_features, problem.n_columns)
-    of_labelled = kernel.gram(labelled, reference).mean(axis=1)
+    of_labeled = kernel.gram(labeled, reference).mean(axis=1)
     of_reference = float(kernel.gram(reference, reference).mean())
-    at_labelled = features.decision(coefficients, labelled)
+    at_labeled = features.decision(coefficients, labeled)
     at_reference = features.decision(coefficients, reference).mean(axis=0)
-    mean = of_labelled @ dual + of_reference * state.lift + at_reference
-    target = means_to_hold(problem, kernel.gram(reference, labelled) @ start + start_intercept)
+    mean = of_labeled @ dual + of_reference * state.lift + at_reference
+    target = means_to_hold(problem, kernel.gram(reference, labeled) @ start + start_intercept)
     free = state.intercept + start_intercept - state.start_intercept
     # With the kernel that the features stand for: f is sum_j span_j psi_j, and k is the mean of psi psi' over blocks.
-    norm = np.einsum("ik,ik->k", dual, gram @ dual + 2 * (of_labelled[:, None] * state.lift + at_labelled))
+    norm = np.einsum("ik,ik->k", dual, gram @ dual + 2 * (of_labeled[:, None] * state.lift + at_labeled))
     of_span = len(coefficients) * np.sum(state.span**2, axis=0)
     norm += state.lift * (of_reference * state.lift + 2 * at_reference) + of_span
     return replace(
         state,
-        centres=stack([labelled, reference]),
+        centers=stack([labeled, reference]),
         n_reference=reference.shape[0],
         targets=problem.targets,
         costs=problem.costs,
@@ -365,7 +365,7 @@ def _rebase(solver: TSG, problem: Problem, backend: Backend, state: State) -> An
         start_intercept=start_intercept,
         dual=dual,
         intercept=np.where(solver.balanced_columns(problem), target - mean, free),
-        scores=gram @ dual + of_labelled[:, None] * state.lift + at_labelled,
+        scores=gram @ dual + of_labeled[:, None] * state.lift + at_labeled,
         mean=mean,
         norm=np.maximum(0, norm),
     )
