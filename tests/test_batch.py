@@ -72,16 +72,16 @@ def test_gaps_end_in_a_minimum(graph_cost):
     before, after = (state.model().decision(X, CPU)[6:].mean() for state in (first, end))
     assert before == pytest.approx(after, abs=1e-6)
 
-    centerd = K - K[:, 6:].mean(axis=1, keepdims=True)  # the functions of mean 0, at all rows
+    centered = K - K[:, 6:].mean(axis=1, keepdims=True)  # the functions of mean 0, at all rows
 
     def risk(a):
-        f = centerd.T @ a + after
+        f = centered.T @ a + after
         slack, gap = np.maximum(0, 1 - y * f[:6]), np.exp(-3 * f[6:] ** 2)
         value = a @ K @ a / 2 + c @ slack**2 / 2 + 5 * gap.mean() + graph_cost / 2 * f @ (L @ f) / len(X)
         slope = graph_cost * (L @ f) / len(X)
         slope[:6] -= c * y * slack
         slope[6:] += 5 / 30 * -6 * f[6:] * gap
-        return value, K @ a + centerd @ slope
+        return value, K @ a + centered @ slope
 
     order = {row.tobytes(): at for at, row in enumerate(X)}
     start = np.zeros(len(X))

@@ -293,7 +293,7 @@ def test_columns_of_text(folder, tmp_path):
     color = pa.array(np.where(X[:, 0] > np.median(X[:, 0]), "red", "blue"))
     pq.write_table(table(X[:600], np.where(KNOWN[:600], NAMES[:600], ""), color=color[:600]), tmp_path / "a.parquet")
     assert "encode them" in complaint("fit", tmp_path / "a.parquet", "-t", "label", "-o", tmp_path / "m")
-    found = of_json("fit", tmp_path / "a.parquet", "-t", "label", "--encode", "colour", "-o", tmp_path / "m")
+    found = of_json("fit", tmp_path / "a.parquet", "-t", "label", "--encode", "color", "-o", tmp_path / "m")
     assert found["data"]["features"] == 4
     pq.write_table(table(X[600:], NAMES[600:], color=color[600:]), tmp_path / "b.parquet")
     assert of_json("evaluate", tmp_path / "m", tmp_path / "b.parquet", "-t", "label")["measures"]["error"] < 0.2

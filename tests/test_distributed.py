@@ -91,7 +91,7 @@ def test_without_a_client_or_dask_the_error_says_what_to_do(rows, monkeypatch):
 
 def assert_same_model(one, other):
     assert one.kernel_ == other.kernel_
-    for name in ("coefficients", "weights", "centres", "intercept"):
+    for name in ("coefficients", "weights", "centers", "intercept"):
         ours, theirs = getattr(one.model_, name), getattr(other.model_, name)
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5 * np.abs(ours).max(initial=1), err_msg=name)
     for name, curve in one.history_.items():

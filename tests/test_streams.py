@@ -400,7 +400,7 @@ def test_a_checkpoint_of_the_right_run_and_other_centers(tmp_path):
     with pytest.raises(KilledError):
         clone(clf).set_params(verbose=killed_at(2)).fit(X[:200], SOME[:200], checkpoint=path, every=0)
     header, tensors = container.read(path)
-    place = dict(header["content"]["dict"])["state"]["Expansion"]["centres"]["array"]
+    place = dict(header["content"]["dict"])["state"]["Expansion"]["centers"]["array"]
     container.write(path, header, tensors | {place: tensors[place] + 1})
     with pytest.raises(ModelFormatError, match=r"c is damaged.*only with the same rows.*without resume=True"):
         clf.fit(X[:200], SOME[:200], checkpoint=path, resume=True)

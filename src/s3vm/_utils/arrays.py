@@ -31,8 +31,11 @@ def host(x: Any) -> Array:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """x converted to that dtype."""
-    return x.to(dtype) if is_tensor(x) else x.astype(dtype)
+    """x converted to that dtype, of NumPy or of its own library."""
+    if not is_tensor(x):
+        return x.astype(dtype, copy=False)
+    torch = namespace(x)
+    return x.to(dtype if isinstance(dtype, torch.dtype) else getattr(torch, np.dtype(dtype).name))
 
 
 def product(a: Any, b: Any) -> Any:
@@ -48,7 +51,7 @@ def as_rows(X: Any, dtype: Any) -> Rows:
     if sparse.issparse(X):
         return sparse.csr_array(X, dtype=dtype)
     if is_tensor(X):
-        return cast(X, getattr(namespace(X), np.dtype(dtype).name)).contiguous()
+        return cast(X, dtype).contiguous()
     return np.ascontiguousarray(X, dtype=dtype)
 
 

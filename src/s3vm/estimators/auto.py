@@ -233,8 +233,8 @@ def _one_function(parts: list[Model], data: PreparedRows, sample: Rows, backend:
     rows = stack([data.X, sample])
     scores = np.sum([part.decision(rows, backend) for part in parts], axis=0)
     with row_map(backend.n_threads) as each:
-        space = LandmarkSpace.of(first.kernel, rows, 0, first.centers, None, np.float64, each)
-    Z, mean = space.features, scores.mean(axis=0)
+        space = LandmarkSpace.of(first.kernel, rows, 0, first.centers, None, backend, each)
+    Z, mean = host(space.features).astype(np.float64), scores.mean(axis=0)
     factor = cho_factor(Z.T @ Z + _RIDGE * len(Z) * np.eye(Z.shape[1]), lower=True, check_finite=False)
     w = cho_solve(factor, Z.T @ (scores - mean), check_finite=False)
     weights, intercept = space.expansion(w, mean)

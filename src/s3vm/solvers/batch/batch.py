@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from s3vm import philox
-from s3vm._utils.arrays import host, stack
+from s3vm._utils.arrays import cast, host, stack
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
@@ -97,62 +97,51 @@ class _State:
     landmarks: Rows
     root: Array
     mean: Array
-    w: Array
-    ahead: Array
-    momentum: Array
+    w: Any
+    ahead: Any
+    momentum: Any
     intercept: Array
-    scores: Array
+    scores: Any
     iteration: int
     record: Mapping[str, float]
 
     def model(self) -> Model:
-        weights, intercept = self.root @ self.w, self.intercept - self.mean @ self.w
-        nothing = np.empty((0, 1, self.w.shape[1]))
+        w = host(self.w).astype(np.float64)
+        weights, intercept = self.root @ w, self.intercept - self.mean @ w
+        nothing = np.empty((0, 1, w.shape[1]))
         return Model(self.kernel, self.seed, self.landmarks.shape[1], nothing, intercept, self.landmarks, weights)
 
     def labeled_scores(self) -> Array:
-        return self.scores
+        return host(self.scores)
 
     def detached(self) -> "_State":
-        return self
+        return replace(self, w=host(self.w), ahead=host(self.ahead), momentum=host(self.momentum), scores=host(self.scores))
 
 
 class _Work:
     """What the steps of a run share."""
 
     def __init__(self, solver: Batch, problem: Problem, backend: Backend, each: RowMap) -> None:
-        self._solver, self._problem, self._each = solver, problem, each
+        self._solver, self._problem, self._backend, self._each = solver, problem, backend, each
         graph, n_l = problem.graph, problem.n_labeled
         self._graph_cost = problem.graph_cost if problem.graph_cost is not None else np.zeros(problem.n_columns)
         rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
         self.landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
         laplacian = graph.laplacian if graph is not None and self._graph_cost.any() else None
-        arguments = problem.kernel, rows, n_l, self.landmarks, laplacian, backend.dtype, each
+        arguments = problem.kernel, rows, n_l, self.landmarks, laplacian, backend, each
         self.space = LandmarkSpace.of(*arguments)
 
     def convex(self) -> "_State":
         problem, space = self._problem, self.space
         w, intercept = convex_solution(space, problem, self._graph_cost)
         if problem.uses_unlabeled:
-            scores = space.features[problem.n_labeled :] @ w + intercept
+            scores = host(space.features[problem.n_labeled :]) @ w + intercept
             means = means_to_hold(problem, scores)
             intercept = np.where(problem.unlabeled_cost > 0, means, intercept)
-        dtype = space.features.dtype
-        state = _State(
-            problem.kernel,
-            problem.seed,
-            self.landmarks,
-            space.root,
-            space.mean,
-            w,
-            w.astype(dtype),
-            np.ones(w.shape[1], dtype),
-            intercept,
-            np.empty(0),
-            1,
-            {},
-        )
-        return self._recorded(state)
+        momentum, nothing = np.ones(w.shape[1], self._backend.dtype), np.empty(0)
+        ahead = w.astype(self._backend.dtype)
+        fixed = problem.kernel, problem.seed, self.landmarks, space.root, space.mean
+        return self._recorded(_State(*fixed, w, ahead, momentum, intercept, nothing, 1, {}))
 
     def descend(self, state: "_State") -> "Iterator[_State]":
         problem, total = self._problem, self._solver.iterations(self._problem) - 1
@@ -160,14 +149,21 @@ class _Work:
         if not len(moving) or state.iteration > total:
             return
         groups = [
-            (columns, Descent(self.space, problem, self._graph_cost, columns, state.intercept, self._each))
+            (
+                columns,
+                Descent(self.space, problem, self._graph_cost, columns, state.intercept, self._backend, self._each),
+            )
             for columns in _groups(problem, self._graph_cost, moving)
         ]
         ramp = max(1.0, self._solver.ramp * total)
+        put, dtype = self._backend.put, self._backend.dtype
+        state = replace(state, w=cast(put(state.w), dtype), ahead=put(state.ahead), momentum=put(state.momentum))
         for step in range(state.iteration - 1, total):
-            w, ahead, momentum = state.w.copy(), state.ahead.copy(), state.momentum.copy()
+            w, ahead, momentum = (
+                part + 0 for part in (state.w, state.ahead, state.momentum)
+            )  # copies, wherever they are
             for columns, descent in groups:
-                point = Point(w[:, columns].astype(ahead.dtype), ahead[:, columns], momentum[columns])
+                point = Point(w[:, columns], ahead[:, columns], momentum[columns])
                 w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, min(1.0, (step + 1) / ramp))
             state = replace(state, w=w, ahead=ahead, momentum=momentum, iteration=step + 2)
             state = self._recorded(state)
@@ -176,10 +172,11 @@ class _Work:
     def _recorded(self, state: "_State") -> "_State":
         """The state with its scores of the labelled rows, and its line of the history."""
         problem, space, main = self._problem, self.space, slice(0, self._problem.n_models)
-        n_l, dtype = problem.n_labeled, self.space.features.dtype
-        scores = space.features[:n_l] @ state.w.astype(dtype) + state.intercept
-        w, b, cost = state.w[:, main], state.intercept[main], self._graph_cost[main]
-        r_u = space.features[n_l:] @ w.astype(dtype) + b if problem.uses_unlabeled else None
+        n_l, features = problem.n_labeled, self.space.features
+        at = cast(self._backend.put(state.w), self._backend.dtype)
+        scores = host(features[:n_l] @ at) + state.intercept
+        w, b, cost = host(at[:, main]).astype(np.float64), state.intercept[main], self._graph_cost[main]
+        r_u = host(features[n_l:] @ at[:, main]) + b if problem.uses_unlabeled else None
         rough = space.roughness @ w**2 + 2 * b * (space.tilt @ w) + b**2 * space.flat
         norm = np.zeros(problem.n_columns)
         norm[main] = np.sum(w**2, axis=0) + cost * rough

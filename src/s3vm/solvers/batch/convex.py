@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import solve
 
+from s3vm._utils.arrays import host
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 from s3vm.solvers.batch.space import LandmarkSpace
@@ -23,15 +24,21 @@ _MOST_STEPS = 100
 
 def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -> tuple[Array, Array]:
     """Coefficients ``(p, K)`` and intercepts ``(K,)`` that minimise every column's objective without its gaps."""
-    Z = space.features[: problem.n_labeled].astype(np.float64)
+    Z = host(space.features[: problem.n_labeled]).astype(np.float64)
     w, intercept = np.zeros((Z.shape[1], problem.n_columns)), np.zeros(problem.n_columns)
     for cost, columns in _groups(graph_cost):
         D = 1 / (1 + cost * space.roughness)
         G = (Z * D) @ Z.T
         pull = D * space.tilt
         e, h = 1 - cost * (Z @ pull), cost * (space.flat - cost * space.tilt @ pull)
+        solved: dict[tuple[bytes, bytes], int] = {}  # candidates with other gaps are equal here
         for k in columns:
-            beta, b = _squared_hinge(G, e, float(h), problem.targets[:, k], problem.costs[:, k])
+            y, costs = problem.targets[:, k], problem.costs[:, k]
+            first = solved.setdefault((y.tobytes(), costs.tobytes()), k)
+            if first < k:
+                w[:, k], intercept[k] = w[:, first], intercept[first]
+                continue
+            beta, b = _squared_hinge(G, e, float(h), y, costs)
             w[:, k], intercept[k] = D * (Z.T @ beta) - cost * b * pull, b
     return w, intercept
 

@@ -6,12 +6,15 @@ direction turns uphill starts its acceleration again (O'Donoghue and Candes 2015
 
 from collections.abc import Callable
 from functools import reduce
-from typing import NamedTuple
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
+from s3vm._utils.arrays import cast, namespace
+from s3vm._utils.linalg import inverse
 from s3vm._utils.typing import Array
+from s3vm.backends import Backend
 from s3vm.losses import Exponential
 from s3vm.problem import Problem
 from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks
@@ -20,9 +23,9 @@ from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks
 class Point(NamedTuple):
     """Where the descent stands: coefficients, the extrapolated ones, and the momentum of each column."""
 
-    w: Array
-    ahead: Array
-    momentum: Array
+    w: Any
+    ahead: Any
+    momentum: Any
 
 
 class Descent:
@@ -35,62 +38,60 @@ class Descent:
         graph_cost: Array,
         columns: Array,
         held: Array,
+        backend: Backend,
         each: RowMap,
     ) -> None:
         self._space, self._problem, self._each = space, problem, each
-        dtype = space.features.dtype
-        self._y, self._costs = (part[:, columns].astype(dtype) for part in (problem.targets, problem.costs))
-        self._gaps = problem.unlabeled_cost[columns].astype(dtype)
-        self._held = held[columns].astype(dtype)
-        self._graph_cost = graph_cost[columns]
         n_l, n = problem.n_labeled, len(space.features)
         self._n_labeled, self._n_unlabeled = n_l, n - n_l
-        loss = problem.unlabeled_loss
-        assert isinstance(loss, Exponential)
-        self._s = loss.s
-        steepest = 4 * loss.s * np.exp(-1.5)  # the largest second derivative of exp(-s r^2)
-        Z = space.features[:n_l].astype(np.float64)
-        largest = problem.costs[:, columns].max(axis=1)
-        metric = (Z.T * largest) @ Z
-        metric.flat[:: len(metric) + 1] += 1 + float(self._graph_cost.max()) * space.roughness
-        if self._gaps.any():
-            spread = self._sum(lambda part: space.features[part].T @ space.features[part])
-            metric += float(self._gaps.max()) * steepest / self._n_unlabeled * spread.astype(np.float64)
-        inverse = cho_solve(cho_factor(metric, lower=True, check_finite=False), np.eye(len(metric)), check_finite=False)
-        self._inverse = inverse.astype(dtype)
-        self._diagonal = (1 + np.outer(space.roughness, self._graph_cost)).astype(dtype)
-        self._slant = np.outer(space.tilt, self._graph_cost * held[columns]).astype(dtype)
+        held, gaps, graph_cost = held[columns], problem.unlabeled_cost[columns], graph_cost[columns]
+        y, costs = problem.targets[:, columns], problem.costs[:, columns]
+        metric = self._metric(float(gaps.max()), float(graph_cost.max()), costs.max(axis=1), backend)
 
-    def start(self, w: Array) -> Point:
-        w = w.astype(self._inverse.dtype)
-        return Point(w, w, np.ones(w.shape[1], w.dtype))
+        def put(x: Array) -> Any:
+            return cast(backend.put(x), backend.dtype)
+
+        self._inverse = cast(inverse(metric), backend.dtype)
+        self._y, self._costs, self._gaps, self._held = put(y), put(costs), put(gaps), put(held)
+        self._diagonal = put(1 + np.outer(space.roughness, graph_cost))
+        self._slant = put(np.outer(space.tilt, graph_cost * held))
+
+    def _metric(self, gaps: float, graph_cost: float, costs: Array, backend: Backend) -> Any:
+        """A matrix above the second derivative of the objective, wherever it is taken."""
+        space, loss = self._space, self._problem.unlabeled_loss
+        assert isinstance(loss, Exponential)
+        Z = cast(space.features[: self._n_labeled], np.float64)
+        metric = (Z.T * backend.put(costs)) @ Z + backend.put(np.diag(1 + graph_cost * space.roughness))
+        if gaps:
+            steepest = 4 * loss.s * np.exp(-1.5)  # the largest second derivative of exp(-s r^2)
+            spread = self._sum(lambda part: space.features[part].T @ space.features[part])
+            metric += gaps * steepest / self._n_unlabeled * cast(spread, np.float64)
+        return metric
 
     def step(self, point: Point, ramp: float) -> Point:
         """The next point, where the gaps count with the fraction `ramp` of their cost."""
         w, ahead, momentum = point
+        xp = namespace(w)
         new = ahead - self._inverse @ self._gradient(ahead, ramp)
-        grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        grown = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         turns = ((ahead - new) * (new - w)).sum(axis=0) > 0
-        ahead = new + np.where(turns, 0, (momentum - 1) / grown).astype(w.dtype) * (new - w)
-        return Point(new, ahead, np.where(turns, 1, grown).astype(w.dtype))
+        ahead = new + xp.where(turns, xp.zeros_like(grown), (momentum - 1) / grown) * (new - w)
+        return Point(new, ahead, xp.where(turns, xp.ones_like(grown), grown))
 
-    def _gradient(self, w: Array, ramp: float) -> Array:
+    def _gradient(self, w: Any, ramp: float) -> Any:
         Z = self._space.features[: self._n_labeled]
-        loss = self._problem.labeled_loss
-        slope = self._costs * loss.grad(Z @ w + self._held, self._y)
+        slope = self._costs * self._problem.labeled_loss.grad(Z @ w + self._held, self._y)
         gradient = self._diagonal * w + self._slant + Z.T @ slope
-        if ramp and self._gaps.any():
-            weight = w.dtype.type(ramp) * self._gaps / self._n_unlabeled
+        if ramp:
+            weight = ramp / self._n_unlabeled * self._gaps
 
-            def of_block(part: slice) -> Array:
+            def of_block(part: slice) -> Any:
                 z = self._space.features[part]
                 return z.T @ (weight * self._problem.unlabeled_loss.grad(z @ w + self._held))
 
             gradient += self._sum(of_block)
         return gradient
 
-    def _sum(self, of_block: Callable[[slice], Array]) -> Array:
+    def _sum(self, of_block: Callable[[slice], Any]) -> Any:
         """The sum over blocks of unlabelled rows, in their order."""
-        first = self._n_labeled
-        parts = (slice(first + part.start, first + part.stop) for part in blocks(self._n_unlabeled))
-        return reduce(np.add, self._each(of_block, parts))
+        return reduce(add, self._each(of_block, blocks(len(self._space.features), self._n_labeled)))

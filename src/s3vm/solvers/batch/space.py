@@ -8,9 +8,12 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy import sparse
 
+from s3vm._utils.arrays import cast, host, is_tensor, namespace
+from s3vm._utils.linalg import eigen
 from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
 _BLOCK = 2048  # rows that one thread takes at a time; sums over blocks are added in order, whatever the threads
@@ -31,8 +34,9 @@ def row_map(n_threads: int) -> Iterator[RowMap]:
         yield pool.map
 
 
-def blocks(n: int) -> Iterator[slice]:
-    return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
+def blocks(n: int, first: int = 0) -> Iterator[slice]:
+    """Rows from `first` to n, a block at a time."""
+    return (slice(start, min(start + _BLOCK, n)) for start in range(first, n, _BLOCK))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class LandmarkSpace:
 
     Attributes
     ----------
-    features : array of shape (n, p)
+    features : array of shape (n, p), where the backend computes
         z of every row, labelled ones first.
     mean : array of shape (p,)
         What was subtracted.
@@ -54,7 +58,7 @@ class LandmarkSpace:
     flat : float
     """
 
-    features: Array
+    features: Any
     mean: Array
     root: Array
     roughness: Array
@@ -69,43 +73,62 @@ class LandmarkSpace:
         n_labeled: int,
         landmarks: Rows,
         laplacian: Any,
-        dtype: Any,
+        backend: Backend,
         each: RowMap,
     ) -> "LandmarkSpace":
         """The space of a kernel on some landmarks; without a Laplacian, every function is smooth."""
-        exact = landmarks.astype(np.float64)
-        values, vectors = eigh(kernel.gram(exact, exact), check_finite=False)
+        rows, landmarks, n = backend.put(rows), backend.put(landmarks), int(rows.shape[0])
+        exact = cast(landmarks, np.float64)
+        values, vectors = eigen(backend.gram(kernel, exact, exact))
         kept = values > _RANK * max(float(values[-1]), 1e-300)
-        root = np.ascontiguousarray(vectors[:, kept] / np.sqrt(values[kept]))
-        n = int(rows.shape[0])
-        features = np.empty((n, root.shape[1]), dtype)
+        root = vectors[:, kept] / values[kept] ** 0.5
+        features = _empty(n, root.shape[1], backend.dtype, like=root)
+        root = cast(root, backend.dtype)
 
         def fill(part: slice) -> None:
-            gram = kernel.gram(rows[part], landmarks)
-            features[part] = (gram @ root.astype(gram.dtype)).astype(dtype)
+            gram = cast(backend.gram(kernel, rows[part], landmarks), backend.dtype)
+            features[part] = gram @ root
 
         list(each(fill, blocks(n)))
-        if not np.isfinite(features).all():
+        mean = cast(features[n_labeled if n_labeled < n else 0 :], np.float64).mean(axis=0)
+        if not np.isfinite(host(mean)).all():
             raise ValueError("the kernel of the rows is not finite: standardise the features")
-        mean = features[n_labeled if n_labeled < n else 0 :].mean(axis=0, dtype=np.float64)
-        features -= mean.astype(dtype)
+        features -= cast(mean, backend.dtype)
+        mean, root = host(mean), np.ascontiguousarray(host(root), np.float64)
         p = len(mean)
         if laplacian is None:
             return cls(features, mean, root, np.zeros(p), np.zeros(p), 0.0)
-        rough = reduce(np.add, each(lambda part: features[part].T @ (laplacian[part] @ features), blocks(n))) / n
-        roughness, turn = eigh(rough.astype(np.float64), check_finite=False)
-        constant = np.asarray(laplacian @ np.ones(n))
-        tilt = (features.T @ constant.astype(dtype)).astype(np.float64) / n
-        rotate = turn.astype(dtype)
+        constant = np.asarray(laplacian.sum(axis=1)).ravel()
+        roughness, turn = eigen(_quadratic_form(laplacian, features, each) / n)
+        tilt = host(features.T @ cast(backend.put(constant), backend.dtype)).astype(np.float64) / n
+        rotation = cast(backend.put(turn), backend.dtype)
 
-        def rotate_block(part: slice) -> None:
-            features[part] = features[part] @ rotate
+        def rotate(part: slice) -> None:
+            features[part] = features[part] @ rotation
 
-        list(each(rotate_block, blocks(n)))
-        return cls(
-            features, mean @ turn, root @ turn, np.maximum(roughness, 0.0), tilt @ turn, float(constant.sum() / n)
-        )
+        list(each(rotate, blocks(n)))
+        roughness = np.maximum(roughness, 0.0)
+        return cls(features, mean @ turn, root @ turn, roughness, tilt @ turn, float(constant.sum() / n))
 
     def expansion(self, w: Array, intercept: Array) -> tuple[Array, Array]:
         """The landmarks' weights and the intercepts of functions with coefficients w ``(p, K)``."""
         return self.root @ w, intercept - self.mean @ w
+
+
+def _empty(n: int, p: int, dtype: Any, like: Any) -> Any:
+    if not is_tensor(like):
+        return np.empty((n, p), dtype)
+    torch = namespace(like)
+    return torch.empty((n, p), dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
+
+
+def _quadratic_form(matrix: sparse.csr_array, features: Any, each: RowMap) -> Array:
+    """``features' matrix features`` in float64."""
+    if is_tensor(features):
+        torch = namespace(features)
+        parts = (torch.as_tensor(part, device=features.device) for part in (matrix.indptr, matrix.indices, matrix.data))
+        there = cast(torch.sparse_csr_tensor(*parts, size=matrix.shape), features.dtype)
+        return host(features.T @ (there @ features)).astype(np.float64)
+    matrix = matrix.astype(features.dtype)
+    products = each(lambda part: features[part].T @ (matrix[part] @ features), blocks(len(features)))
+    return reduce(np.add, products).astype(np.float64)
