@@ -27,6 +27,7 @@ from sklearn.metrics import pairwise
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, namespace, variance_of
+from s3vm._utils.distances import narrow, radial_gradient, scaled, squared_distances
 from s3vm._utils.registry import lookup
 from s3vm._utils.settings import above, at_least, check, check_settings, integer
 from s3vm._utils.typing import Array
@@ -92,6 +93,13 @@ class Kernel(ABC):
         """Adds the formula of `gram` to an ONNX graph: the node with the kernel matrix of node `x` and the `centers`.
 
         `s3vm.to_onnx` needs it where a model has centres. A class that defines `gram` has to define this method, too.
+        """
+        raise NotImplementedError
+
+    def gradient(self, X: Array, Z: Array, weights: Array) -> Array:
+        """``sum_i weights[i, k] dk(z_i, x) / dx`` at the rows x of X, float64 of shape ``(K, n, d)``.
+
+        Column weights need it. A class that defines `gram` has to define this method, too.
         """
         raise NotImplementedError
 
@@ -179,12 +187,15 @@ class RBF(_Radial):
     """The Gaussian kernel ``k(x, x') = exp(-gamma ||x - x'||^2)``; its frequencies are normal."""
 
     def gram(self, X: Any, Z: Any) -> Array:
-        gram = _squared_distances(X, Z, self.width)
+        gram = squared_distances(X, Z, self.width)
         xp = namespace(gram)
         return xp.exp(xp.negative(gram, out=gram), out=gram)
 
     def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
         return graph.add("Exp", graph.add("Mul", graph.squared_distances(x, centers), -self.width))
+
+    def gradient(self, X: Array, Z: Array, weights: Array) -> Array:
+        return radial_gradient(-2.0 * self.width * self.gram(X, Z), X, Z, weights)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return np.sqrt(2.0 * self.width) * random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
@@ -211,7 +222,7 @@ class Matern(_Radial):
         check_settings(self, nu=(0.5, 1.5, 2.5))
 
     def gram(self, X: Any, Z: Any) -> Array:
-        distances = _squared_distances(X, Z, 4.0 * self.nu * self.width)
+        distances = squared_distances(X, Z, 4.0 * self.nu * self.width)
         r = namespace(distances).sqrt(distances)
         gram = namespace(r).exp(-r)
         if self.nu > 0.5:
@@ -228,6 +239,16 @@ class Matern(_Radial):
             gram = graph.add("Mul", factor, gram)
         return gram
 
+    def gradient(self, X: Array, Z: Array, weights: Array) -> Array:
+        scale = 4.0 * self.nu * self.width
+        r = np.sqrt(squared_distances(X, Z, scale))
+        slope = -scale * np.exp(-r)
+        if self.nu == 0.5:
+            slope = np.divide(slope, r, out=np.zeros_like(r), where=r > 0)  # a cusp at 0
+        elif self.nu == 2.5:
+            slope *= (1.0 + r) / 3.0
+        return radial_gradient(slope, X, Z, weights)
+
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         degrees = round(2 * self.nu)
         return np.sqrt(2.0 * self.width) * random.students(seed, Purpose.FREQUENCY, block, n_rows, n_dims, degrees)
@@ -241,7 +262,7 @@ class Laplacian(_Fourier):
         if is_tensor(X):
             xp = namespace(X)
             return xp.exp(-xp.cdist(self.width * X, self.width * Z, p=1))
-        return pairwise.laplacian_kernel(_narrow(X), _narrow(Z), gamma=self.width)
+        return pairwise.laplacian_kernel(narrow(X), narrow(Z), gamma=self.width)
 
     def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
         rows, distances = graph.add("Unsqueeze", x, np.array([1])), []
@@ -249,6 +270,11 @@ class Laplacian(_Fourier):
             differences = graph.add("Abs", graph.add("Sub", rows, centers[None, group]))
             distances.append(graph.add("ReduceSum", differences, np.array([2]), keepdims=0))
         return graph.add("Exp", graph.add("Mul", graph.add("Concat", *distances, axis=1), -self.width))
+
+    def gradient(self, X: Array, Z: Array, weights: Array) -> Array:
+        slope = -self.width * self.gram(X, Z)
+        rows = [(row[:, None] * weights).T @ np.sign(x - Z) for x, row in zip(X, slope, strict=True)]
+        return np.stack(rows, axis=1)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         return self.width * random.cauchy(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
@@ -294,7 +320,7 @@ class Polynomial(Kernel):
 
     def gram(self, X: Any, Z: Any) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            X, Z = _scaled(X, self.width), _scaled(Z, self.width)
+            X, Z = scaled(X, self.width), scaled(Z, self.width)
             if is_tensor(X):
                 return (X @ Z.T + self.coef0) ** self.degree
             return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
@@ -302,6 +328,10 @@ class Polynomial(Kernel):
     def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
         products = graph.add("Mul", graph.add("MatMul", x, centers.T), self.width)
         return graph.add("Pow", graph.add("Add", products, float(self.coef0)), float(self.degree))
+
+    def gradient(self, X: Array, Z: Array, weights: Array) -> Array:
+        slope = self.degree * self.width * (self.width * (X @ Z.T) + self.coef0) ** (self.degree - 1)
+        return np.stack([(slope * w) @ Z for w in weights.T])
 
     def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         sign = random.signs(seed, Purpose.FREQUENCY, block, self.rows(n_features), n_dims + 1)
@@ -321,42 +351,16 @@ def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
     return replace(chosen, gamma=gamma) if isinstance(spec, str) else chosen
 
 
+def has_own(kernel: Kernel, formula: str) -> bool:
+    """Whether the method named `formula` belongs to the kernel's `gram`, which a subclass may have replaced."""
+    owners = (kind for kind in type(kernel).__mro__ if "gram" in vars(kind) or formula in vars(kind))
+    return formula in vars(next(owners))
+
+
 def _short(W: Array) -> Array:
     """Float64 numbers rounded to 11 of their 53 bits, by Veltkamp's splitting."""
     large = (2.0**42 + 1.0) * W
     return large - (large - W)
-
-
-def _narrow(X: Any) -> Any:
-    """A sparse matrix with 32-bit indices, which scikit-learn's Manhattan distance requires."""
-    if not sparse.issparse(X) or X.indices.dtype == X.indptr.dtype == np.int32:
-        return X
-    if max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
-        raise ValueError(
-            "the Laplacian kernel takes sparse rows with at most 2^31 entries and columns at a time: give fewer"
-        )
-    narrow = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    return type(X)((X.data, *narrow), shape=X.shape)
-
-
-def _squared_distances(X: Any, Z: Any, scale: float) -> Array:
-    """``scale ||x - z||^2`` by one product of rows moved to the mean of Z, which loses least to rounding."""
-    X, Z = _scaled(X, scale), _scaled(Z, scale)
-    if sparse.issparse(X) or sparse.issparse(Z):
-        return pairwise.euclidean_distances(X, Z, squared=True)
-    center = Z.mean(axis=0) if len(Z) else 0
-    X, Z = X - center, Z - center
-    result = X @ Z.T
-    result *= -2
-    xp = namespace(X)
-    result += xp.einsum("ij,ij->i", X, X)[:, None]
-    result += xp.einsum("ij,ij->i", Z, Z)
-    return xp.clip(result, 0, None, out=result)
-
-
-def _scaled(X: Any, scale: float) -> Any:
-    """Rows times ``sqrt(scale)``, so that neither huge nor tiny rows leave the range of their precision."""
-    return X * float(np.sqrt(scale))
 
 
 def _dense(X: Any) -> Array:

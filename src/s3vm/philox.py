@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     FOLD = 6
     CHUNK = 7
     WINDOW = 8
+    PROJECTION = 9
 
 
 _MULTIPLIER_0 = np.uint64(0xD2511F53)

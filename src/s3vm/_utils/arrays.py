@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.typing import Array, Rows
+
+_PANEL = 64  # rows that are projected at once
 
 
 def is_tensor(x: Any) -> bool:
@@ -44,6 +47,54 @@ def product(a: Any, b: Any) -> Any:
         wider = sys.modules["torch"].promote_types(a.dtype, b.dtype)
         a, b = a.to(wider), b.to(wider)
     return a @ b
+
+
+def project(rows: Rows, projection: Array | None) -> Rows:
+    """The rows by a linear map, in their own precision: ``x_j w_j`` for weights (d,), ``x @ P`` for a matrix (d, q).
+
+    Weighted sparse rows stay sparse, all others become dense. A projected row does not depend on the other rows.
+    """
+    if projection is None:
+        return rows
+    if rows.shape[1] != len(projection):
+        raise ValueError(f"rows of {rows.shape[1]} columns met a projection of {len(projection)}")
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller sees scores that are not finite
+        if projection.ndim == 1:
+            return _weighted(rows, projection)
+        if sparse.issparse(rows):
+            return np.asarray(rows @ projection.astype(np.float64)).astype(rows.dtype)
+        with one_blas_thread:
+            return _projected(rows, projection)
+
+
+def _weighted(rows: Rows, weights: Array) -> Rows:
+    if sparse.issparse(rows):
+        data = rows.data * weights[rows.indices].astype(rows.dtype)
+        return type(rows)((data, rows.indices, rows.indptr), shape=rows.shape)
+    if is_tensor(rows):
+        return rows * namespace(rows).as_tensor(weights).to(rows)
+    return rows * weights.astype(rows.dtype)
+
+
+def _projected(rows: Rows, directions: Array) -> Rows:
+    """``rows @ directions`` of dense rows, in float64 if the device has it.
+
+    Panels are padded with zeros to the same number of rows, since a BLAS may sum in another order for another number.
+    """
+    n, d = rows.shape
+    if is_tensor(rows):
+        xp, device = namespace(rows), rows.device
+        real = xp.float32 if device.type == "mps" else xp.float64
+        factor = xp.as_tensor(directions).to(device, real)
+        empty, panel = rows.new_empty((n, factor.shape[1])), xp.zeros((_PANEL, d), dtype=real, device=device)
+    else:
+        factor = directions.astype(np.float64)
+        empty, panel = np.empty((n, factor.shape[1]), rows.dtype), np.zeros((_PANEL, d))
+    for start in range(0, n, _PANEL):
+        part = rows[start : start + _PANEL]
+        panel[: len(part)] = part
+        empty[start : start + _PANEL] = (panel @ factor)[: len(part)]
+    return empty
 
 
 def as_rows(X: Any, dtype: Any) -> Rows:

@@ -16,7 +16,7 @@ from s3vm import __version__
 from s3vm._utils.atomic import write
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
-from s3vm.kernels import Kernel
+from s3vm.kernels import Kernel, has_own
 from s3vm.model import Model
 from s3vm.persistence.pipeline import split_pipeline
 
@@ -103,14 +103,12 @@ def _expansion(graph: "Graph", model: Model, x: str) -> Iterator[str]:
 
 def _check_formula(kernel: Kernel) -> None:
     """Raises a TypeError if a subclass has changed `gram` and inherits the ONNX formula of another kernel."""
-    for kind in type(kernel).__mro__:
-        if "onnx_gram" in vars(kind):
-            return
-        if "gram" in vars(kind):
-            raise TypeError(
-                f"the kernel {kind.__name__} has a gram of its own but no ONNX formula for it: define onnx_gram in "
-                f'{kind.__name__}, or make a model without centres with s3vm.compress(..., into="features") first'
-            )
+    if not has_own(kernel, "onnx_gram"):
+        name = type(kernel).__name__
+        raise TypeError(
+            f"the kernel {name} has a gram of its own but no ONNX formula for it: define onnx_gram in {name}, or make "
+            'a model without centres with s3vm.compress(..., into="features") first'
+        )
 
 
 def _features(graph: "Graph", model: Model, x: str) -> Iterator[str]:
