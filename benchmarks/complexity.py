@@ -19,20 +19,10 @@ from pathlib import Path
 import common
 import numpy as np
 
-# Time and memory in Table 1 of the paper: n rows, T iterations, m random features in each, t outer loops, and an
-# exponent k between 1 and 2.3. FRS is not in it.
-TABLE_1 = {
-    "tsg": ("m T^2", "T"),
-    "tsg, as printed": ("m T^2", "T"),
-    "frs": ("", ""),
-    "frs, as printed": ("", ""),
-    "bgs": ("n^3", "n^2"),
-    "cccp": ("t n^k", "n^2"),
-    "light": ("t n^k", "n^2"),
-    "newton": ("n^3", "n^2"),
-    "incremental": ("T n^2", "n^2"),
-}
+from s3vm.solvers import SOLVERS
+
 AS_PRINTED = ("tsg, as printed", "frs, as printed")
+NAMES = sorted([*(SOLVERS.keys() - {"printed_tsg"}), *AS_PRINTED])
 
 
 def one(name, n_rows):
@@ -89,7 +79,7 @@ def exponent(sizes, values):
 
 
 def measure(name, sizes, limit):
-    found = {}
+    runs = {}
     for size in sizes:
         command = [sys.executable, __file__, "--one", name, str(size)]
         try:
@@ -99,11 +89,11 @@ def measure(name, sizes, limit):
         if output.returncode:
             print(f"{name}, {size} rows: {output.stderr.strip().splitlines()[-1]}", file=sys.stderr)
             break
-        found[size] = json.loads(output.stdout.splitlines()[-1])
-        print(name, size, found[size], file=sys.stderr, flush=True)
-        if found[size]["seconds"] > limit / 2:  # twice the rows would not fit
+        runs[size] = json.loads(output.stdout.splitlines()[-1])
+        print(name, size, runs[size], file=sys.stderr, flush=True)
+        if runs[size]["seconds"] > limit / 2:  # twice the rows would not fit
             break
-    return found
+    return runs
 
 
 def picture(results, path):
@@ -114,10 +104,10 @@ def picture(results, path):
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     colors = ["#d1495b", "#edae49", "#66a182", "#2e4057", "#8d96a3", "#00798c", "#a05195", "#f4845f", "#1b1b1e"]
-    for (name, found), color in zip(results.items(), colors, strict=False):
+    for (name, runs), color in zip(results.items(), colors, strict=False):
         for ax, quantity in zip(axes, ("seconds", "megabytes"), strict=True):
-            values = [max(1e-3 if quantity == "seconds" else 0.3, one[quantity]) for one in found.values()]
-            ax.loglog(list(found), values, "o-", color=color, label=name, markersize=4)
+            values = [max(1e-3 if quantity == "seconds" else 0.3, run[quantity]) for run in runs.values()]
+            ax.loglog(list(runs), values, "o-", color=color, label=name, markersize=4)
     axes[0].set(xlabel="unlabelled rows", ylabel="seconds to train")
     axes[1].set(xlabel="unlabelled rows", ylabel="megabytes above the rows")
     for ax in axes:
@@ -130,7 +120,7 @@ def picture(results, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000, 16000, 32000])
-    parser.add_argument("--solvers", nargs="+", default=list(TABLE_1), choices=list(TABLE_1))
+    parser.add_argument("--solvers", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--picture", default=None)
@@ -141,15 +131,15 @@ def main():
         return
     results = {name: measure(name, arguments.sizes, arguments.limit) for name in arguments.solvers}
     table = []
-    for name, found in results.items():
-        sizes = list(found)
+    for name, runs in results.items():
+        sizes = list(runs)
         row = {"solver": name}
         for size in arguments.sizes:
-            known = found.get(size)
+            known = runs.get(size)
             row[f"{size:,}"] = f"{known['seconds']:.2g} s, {max(0, known['megabytes']):.0f} MB" if known else "-"
         for quantity in ("seconds", "megabytes"):
-            row[f"exponent of {quantity}"] = exponent(sizes, [one[quantity] for one in found.values()])
-        row["Table 1: time"], row["memory"] = TABLE_1[name]
+            row[f"exponent of {quantity}"] = exponent(sizes, [run[quantity] for run in runs.values()])
+        row["Table 1: time"], row["memory"] = SOLVERS[name.split(",")[0]].table_1 or ("", "")
         table.append(row)
     common.report("Training with 200 labelled rows, by unlabelled rows", table, arguments.json)
     if arguments.picture:

@@ -79,13 +79,13 @@ def check():
         for n, K in itertools.product((1, 100, 4096), (1, 3, 20, 130)):
             X, A, G = case(n, d, 3, K)
             f, g = exact(X, A, G, kernel, 3)
-            found = features.decision(A, X), features.adjoint(G, X, 3)
-            errors = relative(found[0], f), relative(found[1], g)
+            results = features.decision(A, X), features.adjoint(G, X, 3)
+            errors = relative(results[0], f), relative(results[1], g)
             worst = max(worst, *errors)
             if max(errors) > 1e-5:
                 print("error", law, d, n, K, errors)
             again = features.decision(A, X), features.adjoint(G, X, 3)
-            assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(results, again, strict=True))
     print(f"check: largest relative error {worst:.1e}, same bits twice", flush=True)
     assert worst <= 1e-5
     return worst
@@ -235,18 +235,18 @@ def main():
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU of NVIDIA here, and nothing else is measured")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    found = {}
+    results = {}
     if "check" in arguments.parts:
-        found["error"] = check()
+        results["error"] = check()
     if "rates" in arguments.parts:
-        found |= rates(arguments.dims)
+        results |= rates(arguments.dims)
     if "train" in arguments.parts:
-        found["train"] = [train(name, arguments.share) for name in arguments.sets]
+        results["train"] = [train(name, arguments.share) for name in arguments.sets]
     if "fit" in arguments.parts:
-        found["fit"] = fit()
+        results["fit"] = fit()
     if arguments.json:
         with open(arguments.json, "w") as out:
-            json.dump(found, out, indent=1)
+            json.dump(results, out, indent=1)
 
 
 if __name__ == "__main__":

@@ -49,11 +49,11 @@ def quality(arguments):
             labeled = splits[100][split].astype(int)
             some = np.full(len(y), -1)
             some[labeled] = y[labeled]
-            for weight, found in errors.items():
+            for weight, trials in errors.items():
                 clf = S3VMClassifierCV(arguments.solver, unlabeled_weight=weight, random_state=split, **settings)
                 predicted = clf.fit(X, some).predict(X[some == -1])
-                found.append(100 * np.mean(predicted != y[some == -1]))
-        means = {f"weight {weight}": float(np.mean(found)) for weight, found in errors.items()}
+                trials.append(100 * np.mean(predicted != y[some == -1]))
+        means = {f"weight {weight}": float(np.mean(trials)) for weight, trials in errors.items()}
         rows.append({"set": name} | means | {program: reached[name]})
     common.report(f"Test error in %, solver {arguments.solver}", rows, False)
 

@@ -91,34 +91,34 @@ def one(name: str, minutes: float) -> None:
     X_test, y_test = drawn(-1 & 0xFFFFFFFF, 4000)
     straight, disturbed = STREAMS[name](), STREAMS[name]()
     first, second = steps(name, straight), steps(name, disturbed)
-    told = {"batches": 0, "rows": 0, "trips": 0, "fits": 0, "worst": 1.0, "faults": 0, "error": 0.0}
+    counts = {"batches": 0, "rows": 0, "trips": 0, "fits": 0, "worst": 1.0, "faults": 0, "error": 0.0}
     end, spoken = time.monotonic() + 60 * minutes, 0.0
     with tempfile.TemporaryDirectory() as folder:
         while time.monotonic() < end:
             next(first)
             next(second)
-            told["batches"] += 1
-            told["rows"] += 8 if name == "incremental" else ROWS
-            if told["batches"] % BETWEEN == 0:
+            counts["batches"] += 1
+            counts["rows"] += 8 if name == "incremental" else ROWS
+            if counts["batches"] % BETWEEN == 0:
                 path = Path(folder, "model.s3vm")
                 disturbed.save(path)
-                told["trips"] += 1
-                told["faults"] += not np.array_equal(load(path).predict(X_test), straight.predict(X_test))
-                told["faults"] += not all(map(np.array_equal, parts(straight), parts(disturbed)))
-                told["error"] = 1 - straight.score(X_test, y_test)
+                counts["trips"] += 1
+                counts["faults"] += not np.array_equal(load(path).predict(X_test), straight.predict(X_test))
+                counts["faults"] += not all(map(np.array_equal, parts(straight), parts(disturbed)))
+                counts["error"] = 1 - straight.score(X_test, y_test)
                 if name != "incremental":
                     disturbed = pickle.loads(pickle.dumps(disturbed))
                     second.close()
-                    second = resumed(disturbed, told["batches"])
-            if name == "incremental" and told["batches"] % BETWEEN_FITS == 0:
-                seen = straight._all_rows()
-                fresh = STREAMS[name]().fit(seen.X, seen.y)
+                    second = resumed(disturbed, counts["batches"])
+            if name == "incremental" and counts["batches"] % BETWEEN_FITS == 0:
+                rows = straight._all_rows()
+                fresh = STREAMS[name]().fit(rows.X, rows.y)
                 agree = float(np.mean(fresh.predict(X_test) == straight.predict(X_test)))
-                told["fits"], told["worst"] = told["fits"] + 1, min(told["worst"], agree)
-                told["faults"] += agree < AGREE
+                counts["fits"], counts["worst"] = counts["fits"] + 1, min(counts["worst"], agree)
+                counts["faults"] += agree < AGREE
             if time.monotonic() - spoken > 1:
                 spoken = time.monotonic()
-                print(json.dumps({**told, **process()}), flush=True)
+                print(json.dumps({**counts, **process()}), flush=True)
 
 
 def resumed(clf: Any, number: int) -> Iterator[None]:
@@ -225,12 +225,12 @@ def main() -> None:
     if given.one:
         one(given.one, given.minutes)
         return
-    found = soak(given.minutes, given.streams)
+    rows = soak(given.minutes, given.streams)
     title = f"Rows without end, {given.minutes:g} minutes, {os.cpu_count()} cores"
-    common.report(title, found, as_json=False)
+    common.report(title, rows, as_json=False)
     if given.json:
-        given.json.write_text(json.dumps({"title": title, "machine": common.machine(), "rows": found}, indent=1) + "\n")
-    if any(row["wrong"] for row in found):
+        given.json.write_text(json.dumps({"title": title, "machine": common.machine(), "rows": rows}, indent=1) + "\n")
+    if any(row["wrong"] for row in rows):
         sys.exit(1)
 
 

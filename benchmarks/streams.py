@@ -105,12 +105,12 @@ def read(folder: Path, n_rows: int, repeats: int) -> None:
         make(folder, n_rows)
     ratios = []
     for _ in range(repeats):
-        found = {what: json.loads(apart(what, folder).communicate()[0]) for what in ("arrow", "cheap")}
-        rate = {what: one["rows"] / one["seconds"] / 1e6 for what, one in found.items()}
+        measured = {what: json.loads(apart(what, folder).communicate()[0]) for what in ("arrow", "cheap")}
+        rate = {what: one["rows"] / one["seconds"] / 1e6 for what, one in measured.items()}
         ratios.append(rate["cheap"] / rate["arrow"])
         print(
             f"pyarrow {rate['arrow']:.2f} million rows/s, a cheap fit {rate['cheap']:.2f}: {ratios[-1]:.0%}; "
-            f"peak of the fit {found['cheap']['peak']:.0f} MB, of pyarrow {found['arrow']['peak']:.0f} MB",
+            f"peak of the fit {measured['cheap']['peak']:.0f} MB, of pyarrow {measured['arrow']['peak']:.0f} MB",
             flush=True,
         )
     print(f"median {np.median(ratios):.0%}")

@@ -12,6 +12,7 @@ project_copyright = "the s3vm developers"
 version = release = s3vm.__version__
 
 extensions = [
+    "gallery",
     "mathml",
     "myst_parser",
     "numpydoc",

@@ -10,7 +10,6 @@ import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 from sklearn import datasets as toys
@@ -162,7 +161,6 @@ def _table(progress: Progress) -> RenderableType:
     line = Table.grid(padding=(0, 1))
     line.add_row(
         " ",
-        ProgressBar(total=max(1, progress.total), completed=progress.done, width=40),
         f"{progress.done:,} of {progress.total:,} runs",
         Text(f"{seconds(now - progress.started)} so far", style="dim"),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from experiments.datasets import KNOWN
+from s3vm._utils.input_checks import shortened
 from s3vm.solvers import SOLVERS
-from s3vm.sources.readers.errors import shortened
 
 __all__ = ["PARTS", "Config", "Errors", "Subject", "Times", "digest", "read"]
 
@@ -268,8 +268,8 @@ def _check_number(name: str, value: float, where: str) -> None:
     """Raises a ValueError if a number is outside the range that its name allows."""
     low, high = _RANGES.get(name, (-math.inf, math.inf))
     if not low <= value <= high:
-        shown = shortened(repr(value), 60)
-        raise ValueError(f"{where} has {name} = {shown}: give a number from {low:,} to {high:,.0f}")
+        text = shortened(repr(value), 60)
+        raise ValueError(f"{where} has {name} = {text}: give a number from {low:,} to {high:,.0f}")
 
 
 def _check(config: Config) -> None:

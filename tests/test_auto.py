@@ -8,7 +8,7 @@ from sklearn.svm import SVC
 
 import s3vm
 from s3vm import S3VMClassifier
-from s3vm.estimators.candidates import Candidate, class_shares, select, spaces_of
+from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.kernels import RBF
 
 
@@ -89,11 +89,11 @@ def test_a_class_with_one_label_stays_in_training():
     [
         ({"warm_start": True}, {}, "set warm_start=False"),
         ({"unlabeled_weight": "paper"}, {}, 'give solver="auto" a number'),
-        ({"loss": "hat"}, {}, "loss='hat' is not valid"),
+        ({"loss": "hat"}, {}, 'solver="auto" has losses of its own'),
         ({"neighbor_weight": -1}, {}, "neighbor_weight=-1 is not valid"),
         ({"n_neighbors": 0}, {}, "n_neighbors=0 is not valid"),
         ({}, {"checkpoint": "c"}, "averages several short runs"),
-        ({"solver": "tsg", "neighbor_weight": 1.0}, {}, "needs a solver that takes a graph"),
+        ({"solver": "frs", "neighbor_weight": 1.0}, {}, "FRS needs a problem without a graph of neighbors"),
     ],
 )
 def test_what_it_cannot_do(moons, settings, fit, words):
@@ -102,13 +102,28 @@ def test_what_it_cannot_do(moons, settings, fit, words):
         make().set_params(**settings).fit(X, labels, **fit)
 
 
+def test_directions_alone(monkeypatch):
+    """A candidate that only projects the rows, without gaps or neighbors, can be all that is accepted."""
+    monkeypatch.setattr("s3vm.estimators.candidates._TUNED", ())
+    monkeypatch.setattr("s3vm.estimators.candidates._MANIFOLD", ())
+    monkeypatch.setattr("s3vm.estimators.candidates._SPREAD", ())
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 500)
+    X = rng.normal(size=(500, 80)) + 2.5 * (2 * y - 1)[:, None] * (np.arange(80) == 3)
+    labels = np.where(np.arange(500) < 80, y, -1)
+    clf = make(n_components="auto").fit(X, labels)
+    assert str(clf.safety_).startswith("directions of the unlabelled rows lowered")
+    assert clf.model_.projection.shape[0] == 80
+    assert clf.score(X, y) > make(unlabeled_weight=0).fit(X, labels).score(X, y)
+
+
 def test_fixed_weights_leave_the_others_to_be_chosen():
-    kernel, rows = RBF(1.0), np.random.default_rng(0).normal(size=(50, 2))
-    fixed = [c for space in spaces_of(kernel, 1.0, rows, 0, "auto", 2.0) for c in space.candidates]
+    given, rows = (Representation(RBF(1.0), 1.0),), np.random.default_rng(0).normal(size=(50, 2))
+    fixed = [c for space in spaces_of(given, RBF(), rows, 0, "auto", 2.0) for c in space.candidates]
     assert {candidate.neighbor_weight for candidate in fixed} == {2.0}
-    fixed = [c for space in spaces_of(kernel, 1.0, rows, 0, 0.5, "auto") for c in space.candidates]
+    fixed = [c for space in spaces_of(given, RBF(), rows, 0, 0.5, "auto") for c in space.candidates]
     assert {candidate.unlabeled_weight for candidate in fixed} == {0.5}
-    (space,) = spaces_of(kernel, 1.0, rows, 0, "auto", 0)
+    (space,) = spaces_of(given, RBF(), rows, 0, "auto", 0)
     assert space.candidates == (Candidate(0.3, 0.0), Candidate(1.0, 0.0))
 
 

@@ -193,7 +193,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 def test_settings_are_checked():
-    with pytest.raises(ValueError, match=r"backend='tpu'.*'auto', 'reference', 'cpu'"):
+    with pytest.raises(ValueError, match=r"backend='tpu'.*\"auto\", \"reference\", \"cpu\""):
         backend("tpu")
     with pytest.raises(ValueError, match=r"dtype='float16'.*float32"):
         backend("cpu", "float16")

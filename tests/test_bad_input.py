@@ -289,6 +289,7 @@ SETTINGS = {
     "unlabeled_weight": NONE | LESS | ENDLESS | BOOL,
     "neighbor_weight": NONE | LESS | ENDLESS | BOOL,
     "n_neighbors": NONE | LESS | BOOL,
+    "n_components": LESS | BOOL | FRACTION | {"zero": 0},
     "loss": NONE | LESS | {"of labelled rows": Hinge()},
     "labeled_loss": NONE | LESS | {"of unlabelled rows": Hat()},
     "class_prior": LESS
@@ -415,14 +416,14 @@ CALLS = {
     "a seed that is too large": (lambda: make(random_state=2**64).fit(X, Y), r"random_state=.*to 2\*\*64 - 1"),
     "a precision that is not known, later": (
         lambda: make().fit(X, Y).set_params(dtype="foo").predict(X),
-        "dtype='foo' is not supported",
+        "dtype='foo' is not valid",
     ),
     "folds of other lengths": (lambda: list(LabeledKFold(2).split(X[:10], Y)), r"inconsistent.*\[10, 20\]"),
     "a copy that goes on": (
         lambda: copy.deepcopy(make().fit(X, Y)).partial_fit(X, Y),
         "does not keep when it is loaded, copied",
     ),
-    "a solver that does nothing": (lambda: make(solver=Idle()).fit(X, Y), "the solver made no iteration"),
+    "a solver that does nothing": (lambda: make(solver=Idle()).fit(X, Y), "the solver made no iterations"),
     "no row to begin with": (lambda: make(solver=Starved()).fit(X, Y), "not a single row", ExhaustedError),
     "forget what is not there": (
         lambda: make(solver="incremental").partial_fit(X, Y).forget([99]),
@@ -454,7 +455,7 @@ def drawn(source, n_rows=9):
 
 
 BATCHES = {
-    "none": ([], "there is none"),
+    "none": ([], "it is empty"),
     "no iterable": (3, "needs an iterable of arrays, not a int"),
     "a function of nothing": (lambda: None, "needs an iterable of arrays, not a NoneType"),
     "one iterator for ever": ((lambda only: lambda: only)(iter([X])), "same iterator every time"),
@@ -538,8 +539,8 @@ def folder(tmp_path_factory):
                 "no row has a label in column 'label'",
             ),
             "a name that is not there": ("marks", {"target": "labl"}, "'labl'.*did you mean 'label'"),
-            "no name": ("marks", {"target": 3}, "target=3 is not a column name"),
-            "no names": ("marks", {"target": "label", "features": 2}, r"features=\[2\] is not a column name"),
+            "no name": ("marks", {"target": 3}, "target=3 is not valid: give a column name"),
+            "no names": ("marks", {"target": "label", "features": 2}, r"features=\[2\] is not valid"),
             "too large": ("huge", {"target": "label", "mark": -1}, "huge.csv: .*too large for float32"),
             "missing": ("holes", {"target": "label", "mark": -1.0}, r"the first in row \d+, column 'b'.*Fill them in"),
             "dtype": ("marks", {"target": "label", "dtype": "int8"}, "dtype='int8'"),

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,10 +28,12 @@ from s3vm import (
     backends,
     philox,
 )
+from s3vm._utils.arrays import project
 from s3vm.estimators import dask as dask_rows
 from s3vm.estimators import preparation
-from s3vm.estimators.dask import LARGE_BATCHES, cluster_solver
+from s3vm.estimators.dask import cluster_solver
 from s3vm.philox import Purpose
+from s3vm.problem.projection import principal_directions
 from s3vm.solvers.tsg.batch_gradient import BatchGradientWorker, Iterate
 from s3vm.sources import dask as cluster
 from s3vm.sources.dask import Part
@@ -129,6 +132,26 @@ def test_weight_probabilities_and_classes(client, rows, gamma, weight):
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(result.compute(), expected, atol=1e-4)
         np.testing.assert_allclose(getattr(many, method)(X), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("gamma", ["scale", "median"])
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_rows_on_directions(client, rows, gamma, make):
+    """Directions come from a sample of the rows, which are projected where they are."""
+    X, y = rows
+    X = X * np.array([3.0, 2.0, 1.0, 0.3], np.float32)
+    settings = {**PLAIN, "gamma": gamma}
+    blocks = da.from_array(X, chunks=(SIZE, 4)).map_blocks(make)
+    many = S3VMClassifier(**settings, n_components=2).fit(blocks, da.from_array(y, chunks=SIZE))
+    directions = many.model_.projection
+    exact = principal_directions(X, 2, 0)
+    np.testing.assert_allclose(directions @ directions.T, exact @ exact.T, atol=0.05)
+    assert many.n_features_in_ == 4
+    one = S3VMClassifier(**settings).fit(project(X, directions), y)
+    np.testing.assert_allclose(many.kernel_.width, one.kernel_.width, rtol=1e-6)
+    assert_same_model(one, many)
+    lazy = many.decision_function(da.from_array(X, chunks=(SIZE, 4)))
+    np.testing.assert_allclose(lazy.compute(), one.decision_function(project(X, directions)), atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:no unlabelled rows")
@@ -233,7 +256,7 @@ def test_a_silent_worker_ends_the_fit(both, rows):
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     ending = Ending(both, signal.SIGSTOP)
     try:
-        silent = r"worker tcp://\S+ has been silent for 3 seconds: end it, or"
+        silent = r"worker tcp://\S+ has been silent for 3 seconds: stop it, or"
         with dask.config.set({"s3vm.patience": 3}), pytest.raises(WorkerLostError, match=silent):
             S3VMClassifier(**PLAIN, verbose=ending).fit(X, y)
         assert time.monotonic() - ending.at < 30
@@ -279,7 +302,7 @@ def test_who_is_there(monkeypatch):
         cluster.assign_partitions([3], [()], {})
     closed = Scheduler(one=[0])
     closed.status = "closed"
-    with pytest.raises(WorkerLostError, match="the Dask client is closed: make a new one"):
+    with pytest.raises(WorkerLostError, match="the Dask client is closed: create a new one"):
         cluster._Watch(closed, 1.0).check_any()
     with pytest.raises(WorkerLostError, match=r"a worker was lost with rows that Dask cannot recompute \(cancelled\)"):
         cluster.finished(Scheduler(one=[0]), [SimpleNamespace(status="cancelled")], 1.0)
@@ -408,14 +431,15 @@ def test_the_page_runs(client, tmp_path, monkeypatch):
 
 
 def test_batches_are_large_unless_a_solver_is_configured(client, rows):
-    assert LARGE_BATCHES.batch_size > 16 * TSG().batch_size
-    assert cluster_solver("tsg") == LARGE_BATCHES
+    large = cluster_solver("tsg")
+    assert large.batch_size > 16 * TSG().batch_size
+    assert replace(large, batch_size=TSG().batch_size) == TSG()
     assert cluster_solver(SMALL) == SMALL
     X, y = (da.from_array(part, chunks=(SIZE, *part.shape[1:])) for part in rows)
     settings = {"unlabeled_weight": 1.0, "probability": False, "random_state": 0, "max_seconds": 1e-3}
     totals = []
     watched = {"verbose": lambda done, total, line: totals.append(total)}
-    for solver in ("tsg", LARGE_BATCHES, TSG(max_iter=7)):
+    for solver in ("tsg", large, TSG(max_iter=7)):
         with pytest.warns(s3vm.OutOfTime):
             S3VMClassifier(solver, **settings, **watched).fit(X, y)
     assert totals == [400, 400, 7]
@@ -474,3 +498,11 @@ def test_the_name_of_version_0_1(client, rows, alone, tmp_path):
     assert copied.client is client
     assert copied.get_params() == clf.get_params()
     assert copied.patience == 20.0
+
+
+def test_the_graph_of_a_sample_is_that_of_one_machine(both, rows):
+    X, y = rows
+    alone = S3VMClassifier(**PLAIN, neighbor_weight=1.0).fit(X, y)
+    spread = S3VMClassifier(**PLAIN, neighbor_weight=1.0)
+    spread.fit(da.from_array(X, chunks=(SIZE, 4)), da.from_array(y, chunks=SIZE))
+    assert_same_model(alone, spread)

@@ -250,7 +250,7 @@ def test_onnx_of_a_kernel_without_a_formula(tmp_path):
     kernel = WithoutFormula(gamma=0.4, factors=FACTORS)
     for solver in (FEW, ROWS):
         clf = S3VMClassifier(solver, kernel=kernel, unlabeled_weight=1.0, random_state=0).fit(X, some)
-        reason = r"WithoutFormula has a gram of its own but no ONNX formula for it: define onnx_gram in WithoutFormula"
+        reason = r"WithoutFormula overrides gram but has no ONNX formula for it: define onnx_gram in WithoutFormula"
         with pytest.raises(TypeError, match=reason):
             to_onnx(clf, tmp_path / "m.onnx")
         assert list(tmp_path.iterdir()) == []
@@ -415,7 +415,7 @@ def test_what_cannot_be_compressed_is_said(digits):
     [
         ({"tolerance": 0}, "tolerance"),
         ({"into": "trees"}, "into"),
-        ({"tolerance": None}, "tolerance=None is not valid: give a number between 0 and 1"),
+        ({"tolerance": None}, "tolerance=None is not valid: give a number above 0 and below 1"),
         ({"size": 0}, "size"),
         ({"size": "a"}, "size='a' is not valid: give an integer"),
         ({"size": 10**6}, "size"),

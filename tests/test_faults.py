@@ -212,7 +212,8 @@ def test_ctrl_c_on_the_command_line(tmp_path):
                 if later.iteration == 5:
                     os.kill(os.getpid(), signal.SIGINT)
         tsg.TSG.run = slow
-        sys.exit(command("fit", "d.csv", "-t", "label", "-o", "m.s3vm", "--C", "1", "--gamma", "1") != 130)
+        options = ["--solver", "tsg", "--C", "1", "--gamma", "1"]
+        sys.exit(command("fit", "d.csv", "-t", "label", "-o", "m.s3vm", *options) != 130)
         """
     assert "interrupted after 5 of 400 iterations; the model so far is kept" in apart(code, tmp_path)
     assert s3vm.load(tmp_path / "m.s3vm")[-1].n_iter_ == 5

@@ -65,7 +65,7 @@ def test_a_precision_of_float16_is_less(fused):
     expected = Reference(np.dtype(np.float64)).features(RBF(0.1), 5, 64, 5).decision(alpha, X.astype(np.float64))
     error = relative(fused(FLOAT32, precision="float16").features(RBF(0.1), 5, 64, 5).decision(alpha, X), expected)
     assert 1e-5 < error < 5e-3
-    with pytest.raises(ValueError, match="precision='half' is not known"):
+    with pytest.raises(ValueError, match="precision='half' is not valid"):
         Gpu(FLOAT32, precision="half")
 
 

@@ -144,7 +144,7 @@ def test_unknown_features_are_refused():
 def test_lookup():
     assert kernel("rbf", 0.5) == RBF(0.5)
     assert kernel(Matern(0.1), 0.5) == Matern(0.1)
-    with pytest.raises(ValueError, match=r"kernel='gauss'.*'rbf'"):
+    with pytest.raises(ValueError, match=r"kernel='gauss'.*\"rbf\""):
         kernel("gauss")
     with pytest.raises(ValueError, match="resolve"):
         _ = RBF().width

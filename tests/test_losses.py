@@ -84,7 +84,7 @@ def test_ramp_is_a_row_taken_as_both_classes(s):
 def test_lookup():
     assert unlabeled_loss("hat") == Hat()
     assert unlabeled_loss(Ramp(s=-0.5)).s == -0.5
-    with pytest.raises(ValueError, match=r"loss='hinge'.*'hat', 'squared_hat', 'ramp', 'exp'"):
+    with pytest.raises(ValueError, match=r"loss='hinge'.*\"hat\", \"squared_hat\", \"ramp\", \"exp\""):
         unlabeled_loss("hinge")
     with pytest.raises(ValueError, match="labeled_loss=None"):
         labeled_loss(None)

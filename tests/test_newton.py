@@ -16,7 +16,8 @@ from s3vm.kernels import RBF
 from s3vm.losses import Exponential, Hinge, SquaredHinge
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.newton import newton
-from s3vm.solvers.newton.newton import _backtrack, _Risk, _Work
+from s3vm.solvers.newton.newton import _Work
+from s3vm.solvers.newton.risk import Risk, backtrack
 from s3vm.sources import ArraySource
 from toy import last, make_problem, rows
 
@@ -40,7 +41,7 @@ def test_derivatives_are_differences(name, s):
     problem = problem_with(unlabeled_loss=Exponential(s))
     work = _Work(SPACES[name], problem)
     space = work._space
-    risk = _Risk(problem, 0, space, 0.2, 0.7)
+    risk = Risk(problem, 0, space, 0.2, 0.7)
     rng = np.random.default_rng(0)
     size = len(space.function(space.adjoint(np.zeros(problem.n_rows))).coefficients)
     f, by = (space.function(rng.normal(size=size)) for _ in range(2))
@@ -161,7 +162,7 @@ def test_gradient_ends_small_and_no_round_rises(name, C):
         for state in states:
             reached = state.columns[k].resume_state
             share = solver.growth ** (reached.round - solver.rounds + 1)
-            value = _Risk(problem, k, work._space, work._targets[k], share).value(reached.function)
+            value = Risk(problem, k, work._space, work._targets[k], share).value(reached.function)
             assert value <= seen.get(reached.round, np.inf) * (1 + 1e-12)
             seen[reached.round] = value
 
@@ -227,13 +228,13 @@ def test_landmarks_are_the_same_rows_every_time(columns):
 
 
 def test_a_step_that_does_not_fall_is_none():
-    assert _backtrack(lambda t: (t - 0.3) ** 2, -0.6) == 0.5
-    assert _backtrack(lambda t: abs(t), -1.0) == 0.0, "it only rises"
-    assert _backtrack(lambda t: -t, 0.0) == 0.0, "the slope promises nothing"
+    assert backtrack(lambda t: (t - 0.3) ** 2, -0.6) == 0.5
+    assert backtrack(lambda t: abs(t), -1.0) == 0.0, "it only rises"
+    assert backtrack(lambda t: -t, 0.0) == 0.0, "the slope promises nothing"
 
 
 def test_a_supervised_fit_ends_where_no_step_falls(monkeypatch):
-    monkeypatch.setattr(newton, "_backtrack", lambda value, slope: 0.0)
+    monkeypatch.setattr(newton, "backtrack", lambda value, slope: 0.0)
     problem = problem_with(n_labeled=20)
     gram = problem.kernel.gram(problem.labeled, problem.labeled)
     fits = newton._supervised_fits(gram, problem, 0, np.zeros(20), 0.0, tolerance=0.0)

@@ -180,3 +180,13 @@ def test_which_labeled_rows_stay():
     X = np.random.RandomState(0).randn(50, 3)
     np.testing.assert_array_equal(folds_by_content(X, 5)[10:20], folds_by_content(X[10:20], 5))
     assert set(folds_by_content(X, 5)) == set(range(5))
+
+
+def test_neighbors_of_rows_that_come_over_time():
+    """The graph joins the labelled rows and the rows that are remembered, anew after each part."""
+    plain, joined = (S3VMClassifier(SOLVERS[0], neighbor_weight=weight, **FAST) for weight in (0, 3.0))
+    for number in range(3):
+        for clf in (plain, joined):
+            clf.partial_fit(*rows(number))
+    assert joined.score(X_TEST, Y_TEST) > 0.9
+    assert np.abs(joined.decision_function(X_TEST) - plain.decision_function(X_TEST)).max() > 0.01

@@ -6,15 +6,14 @@ from s3vm._utils.progress import ProgressBar
 
 
 def test_a_bar_with_losses_and_a_summary(capsys):
-    bar = ProgressBar(1, first=10)
+    bar = ProgressBar(1)
     for done in range(11, 21):
         bar(done, 20, {"objective": 3.0, "labeled_loss": 0.5, "step": 0.1})
     bar.close("1 GiB on the GPU")
     shown = capsys.readouterr().err
-    assert "/20  objective 3  labeled loss 0.5" in shown
-    assert " left" in shown
+    assert re.search(r"\] 11 of 20, .* left, loss 0.5 labeled", shown)
     assert re.search(
-        r"done after 20 iterations in \d+\.\d s  objective 3  labeled loss 0.5  1 GiB on the GPU\n$", shown
+        r"done after 20 iterations in \d+\.\d s, objective 3, loss 0.5 labeled, 1 GiB on the GPU\n$", shown
     )
     assert "step" not in shown
 

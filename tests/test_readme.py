@@ -15,7 +15,7 @@ README = ROOT / "README.md"
     [
         ("README.md", 2, 3),
         ("docs/index.md", 1, 1),
-        ("docs/quickstart.md", 8, 2),
+        ("docs/quickstart.md", 7, 1),
         ("docs/guide.md", 2, 0),
         ("docs/serving.md", 5, 0),
     ],

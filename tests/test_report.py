@@ -1,6 +1,7 @@
 """Whether a report is one file that says what it should, runs nothing it should not, and looks right in a browser."""
 
 import base64
+import copy
 import csv
 import io
 import json
@@ -17,10 +18,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fitted import HOSTILE, blobs, moons, supervised
+from fitted import HOSTILE, QUICK, blobs, moons, supervised
+from s3vm import S3VMClassifier
 from s3vm.inspect import diagnostics
 from s3vm.inspect.diagnostics import Sample
-from s3vm.inspect.fit_report import sections, settings, write_report
+from s3vm.inspect.fit_report import _Fit, settings, write_report
 from s3vm.inspect.page import Section, machine_facts, write_page
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -185,6 +187,19 @@ def test_report_of_a_fit(tmp_path, case, with_test):
         assert rows["label"] == ["" if label == -1 else str(label) for label in y]
 
 
+def test_projected_rows(tmp_path):
+    _, X, y, _ = moons()
+    wide = np.column_stack([X, 0.01 * X[:, 0]])
+    clf = S3VMClassifier(QUICK, random_state=0, n_components=2).fit(wide, y)
+    page = read(write_report(clf, wide, y, tmp_path / "fit.html"))
+    assert "Rows are projected on 2 directions of 3 columns." in page.text
+    clf = copy.copy(moons()[0])
+    clf.model_ = replace(clf.model_, projection=np.array([0.5, 1.5]))
+    page = read(write_report(clf, X, y, tmp_path / "fit.html"))
+    assert "The columns" in page.headings()
+    assert "feature 1 1.5 feature 0 0.5" in " ".join(page.text.split())
+
+
 def test_hostile_names_are_only_text(tmp_path):
     bad = f"{HOSTILE}\"'></style></svg><img src=x onerror=alert(1)>$title & \x00 日本"
     figure = drawn()
@@ -232,7 +247,7 @@ def test_points_of_several_classes():
 
 def test_sections_stand_beside_others(tmp_path):
     clf, X, y, test = moons()
-    parts = [Section("Comparison", table={"solver": ["tsg"]}), *sections(clf, X, y, test)]
+    parts = [Section("Comparison", table={"solver": ["tsg"]}), *_Fit(clf, X, y, test).sections()]
     page = read(write_page(tmp_path / "c.html", "Compared", "One won.", parts, settings(clf)))
     assert page.headings()[:2] == ["Comparison", "Did unlabelled rows help?"]
     assert "RBF(" in page.text

@@ -13,8 +13,8 @@ from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm.estimators import learning, tuning
 from s3vm.estimators.folds import stratified_folds
+from s3vm.estimators.grid import Grid, LabeledRows, best_cell
 from s3vm.estimators.safety import choose
-from s3vm.estimators.tuning import tune
 from s3vm.kernels import Polynomial
 from s3vm.training.loop import OutOfTime
 
@@ -30,7 +30,7 @@ def clusters(n_labeled=60, n=800, noise=0.0, seed=0):
 
 def test_unlabeled_rows_that_help_are_used():
     X, y, some = clusters()
-    clf = S3VMClassifier(random_state=0).fit(X, some)
+    clf = S3VMClassifier("tsg", random_state=0).fit(X, some)
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:60], y[:60])
     assert clf.safety_.weight in (0.3, 1.0)
     assert clf.score(X[60:], y[60:]) > svc.score(X[60:], y[60:]) + 0.02
@@ -47,7 +47,7 @@ def test_unlabeled_rows_that_do_not_help_are_left_alone():
     some = np.where(np.arange(600) < 100, y, -1)
     left_alone = 0
     for seed in range(5):
-        clf = S3VMClassifier(random_state=seed).fit(X, some)
+        clf = S3VMClassifier("tsg", random_state=seed).fit(X, some)
         if clf.safety_.weight == 0:
             left_alone += 1
             assert "using the supervised solution" in clf.safety_.sentence
@@ -181,10 +181,10 @@ def test_order_and_copies_of_labeled_rows_do_not_matter():
 def test_tuning_takes_a_usual_cell_among_those_that_are_as_good():
     """Luck of single rows does not move the choice; a cell that is really worse is never taken."""
     X, y = make_moons(120, noise=0.25, random_state=1)
-    targets, folds = np.where(y[:, None] > 0, 1.0, -1.0), stratified_folds(y, 5, 0)
-    Cs, factors = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), (0.001, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    data = LabeledRows(X, y, np.ones(len(y)), stratified_folds(y, 5, 0))
+    Cs, factors = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0], [0.001, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     kernel = RBF("median").resolve(X)
-    C, chosen, errors = tune(kernel, X, targets, y, np.ones(len(y)), folds, Cs, factors)
+    C, chosen, _, errors = best_cell(kernel, Grid(data, Cs, factors))
     at = Cs.index(C), factors.index(chosen.width / kernel.width)
     assert errors[at] <= errors.min() + 2.5 / len(y)
     assert errors[:, 0].min() > errors.min() + 5 / len(y), "a width that is far too large is worse"
@@ -201,14 +201,14 @@ def ring():
 
 
 def test_the_width_is_chosen_with_unlabeled_rows_in_place(ring):
-    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    clf = S3VMClassifierCV("tsg", kernel="rbf", random_state=0).fit(*ring)
     svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
     assert next(iter(clf.cv_briers_)) == svm.kernel_.width
     assert clf.cv_briers_[clf.kernel_.width] <= clf.cv_briers_[svm.kernel_.width]
     assert set(clf.cv_briers_) <= set(clf.cv_gammas_)
     assert all(0.49 < width / svm.kernel_.width < 2.01 for width in clf.cv_briers_)
     assert 1 < len(clf.cv_briers_) <= 3
-    at = S3VMClassifier(C=clf.C_, gamma=clf.kernel_.width, random_state=0).fit(*ring)
+    at = S3VMClassifier("tsg", C=clf.C_, gamma=clf.kernel_.width, random_state=0).fit(*ring)
     assert at.safety_.scores[at.safety_.weight]["brier"] == clf.cv_briers_[clf.kernel_.width]  # all rows are the sample
 
 
@@ -218,16 +218,18 @@ def test_another_width_must_be_clearly_better(ring, monkeypatch):
     for surely in (-1e9, 1e9):
         monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", surely)
         monkeypatch.setattr("s3vm.estimators.tuning.required_z", lambda n, surely=surely: surely)
-        clf = S3VMClassifierCV(random_state=0).fit(*ring)
+        clf = S3VMClassifierCV("tsg", random_state=0).fit(*ring)
         widths[surely] = clf.kernel_.width
         svm = next(iter(clf.cv_briers_))
     assert widths[-1e9] == svm
     assert clf.cv_briers_[widths[1e9]] == min(clf.cv_briers_.values())
 
 
-@pytest.mark.parametrize("settings", [{"unlabeled_weight": 1.0}, {"solver": "cccp"}, {"factors": [1.0]}])
+@pytest.mark.parametrize(
+    "settings", [{"unlabeled_weight": 1.0}, {"solver": "cccp"}, {"factors": [1.0]}, {"solver": "auto"}]
+)
 def test_where_there_is_no_other_width_to_try(ring, settings):
-    assert S3VMClassifierCV(random_state=0, **settings).fit(*ring).cv_briers_ is None
+    assert S3VMClassifierCV(**{"solver": "tsg", **settings}, random_state=0).fit(*ring).cv_briers_ is None
 
 
 def test_without_unlabeled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch):
@@ -235,7 +237,7 @@ def test_without_unlabeled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch
     monkeypatch.setattr("s3vm.estimators.tuning.required_z", lambda n: 1e9)
     monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", 1e9)
     monkeypatch.setattr(learning, "choose_model", never(learning.choose_model))
-    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    clf = S3VMClassifierCV("tsg", random_state=0).fit(*ring)
     svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
     assert min(clf.cv_briers_.values()) < clf.cv_briers_[svm.kernel_.width], "another width was taken"
     assert clf.safety_.weight == 0
@@ -262,8 +264,9 @@ def test_pilots_see_the_weights_of_the_fit(ring, monkeypatch, tmp_path):
     monkeypatch.setattr(tuning, "_pilot", lambda short, *rest: given.append(short.class_weight) or run(short, *rest))
     X, some = ring
     twice = np.r_[np.flatnonzero(some == 1).repeat(3), np.arange(len(X))]
-    clf = S3VMClassifierCV(class_weight="balanced", Cs=[1, 10], random_state=0).fit(X[twice], some[twice])
+    clf = S3VMClassifierCV("tsg", class_weight="balanced", Cs=[1, 10], random_state=0).fit(X[twice], some[twice])
     share = np.mean(some[twice][some[twice] >= 0])
+    assert given
     for weights in given:
         assert weights == pytest.approx({0: 0.5 / (1 - share), 1: 0.5 / share})
     clf.save(tmp_path / "a.s3vm")
@@ -278,8 +281,8 @@ def test_pilots_are_short(ring):
 
 
 def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.tuning._MAX_STEPS", 60)
-    clf = S3VMClassifierCV(random_state=0).fit(*ring)
+    monkeypatch.setattr("s3vm.estimators.grid._MAX_STEPS", 60)
+    clf = S3VMClassifierCV("tsg", random_state=0).fit(*ring)
     slow = clf.cv_errors_ == 1
     assert slow.any()
     assert not slow.all()
@@ -310,7 +313,7 @@ def test_ctrl_c_while_widths_are_tried(ring, capsys):
     with pytest.raises(KeyboardInterrupt):
         S3VMClassifierCV(Stopped(), Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
     assert capsys.readouterr().err.endswith("\n"), "the line is closed"
-    S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
+    S3VMClassifierCV("tsg", Cs=[1.0, 10.0], random_state=0, verbose=1).fit(*ring)
     assert "widths in" in capsys.readouterr().err
 
 
@@ -324,7 +327,7 @@ def test_a_width_that_cannot_be_trained_is_left_out(ring, monkeypatch):
         return run(short, *rest)
 
     monkeypatch.setattr(tuning, "_pilot", fails_later)
-    clf = S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)
+    clf = S3VMClassifierCV("tsg", Cs=[1.0, 10.0], random_state=0).fit(*ring)
     assert list(clf.cv_briers_) == [widths[0], *widths[2:]]
 
 
@@ -334,4 +337,4 @@ def test_a_first_width_that_cannot_be_trained_ends_the_fit(ring, monkeypatch):
 
     monkeypatch.setattr(tuning, "_pilot", fails)
     with pytest.raises(ValueError, match="the coefficients overflowed"):
-        S3VMClassifierCV(Cs=[1.0, 10.0], random_state=0).fit(*ring)
+        S3VMClassifierCV("tsg", Cs=[1.0, 10.0], random_state=0).fit(*ring)

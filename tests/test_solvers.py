@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dense import with_graph
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Kernel
 from s3vm.losses import LABELED_LOSSES
 from s3vm.solvers import SOLVERS, Solver, base
+from s3vm.training.loop import train
 from toy import BACKENDS_HERE, KERNELS, TOLERANCE, VARIANTS, configured, last, make_problem, rows
 
 COMBINATIONS = [
@@ -78,6 +80,75 @@ def test_contract(variant, labeled, loss, kernel, name, dtype):
         np.testing.assert_array_equal(resumed.coefficients, again.coefficients)
         np.testing.assert_array_equal(resumed.weights, again.weights)
         np.testing.assert_array_equal(resumed.intercept, again.intercept)
+
+
+TAKE_GRAPH = [variant for variant in VARIANTS if configured(variant).takes_graph]
+
+
+def graph_problem(variant, graph_cost=20.0, dtype="float64", columns=2):
+    return with_graph(problem_for(variant, dtype=dtype, columns=columns), graph_cost)
+
+
+@cache
+def exact_scores_with_graph(variant):
+    engine = backend("reference", "float64")
+    return last(configured(variant).run(graph_problem(variant), engine)).model().decision(rows()[0], engine)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", BACKENDS_HERE)
+@pytest.mark.parametrize("variant", TAKE_GRAPH)
+def test_contract_with_a_graph(variant, name, dtype):
+    """The graph counts, on every backend and in every precision, and a run with it is resumed bit for bit."""
+    chosen, problem, engine = configured(variant), graph_problem(variant, dtype=dtype), backend(name, dtype)
+    X = rows()[0].astype(dtype)
+    states = list(chosen.run(problem, engine))
+    assert 1 <= len(states) <= chosen.iterations(problem)
+    assert chosen.memory(problem, engine) > 0
+    scores, expected = states[-1].model().decision(X, engine), exact_scores_with_graph(variant)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=10 * TOLERANCE[dtype] * np.abs(expected).max())
+    without = last(chosen.run(problem_for(variant, dtype=dtype, columns=2), engine)).model().decision(X, engine)
+    assert np.abs(without - scores).max() > 0.01
+    for stop in {1, len(states) // 2} - {0, len(states)}:
+        resumed = last(chosen.run(problem, engine, states[stop - 1].detached())).model()
+        np.testing.assert_array_equal(resumed.decision(X, engine), scores)
+
+
+@pytest.mark.parametrize("variant", TAKE_GRAPH)
+def test_a_graph_that_costs_nothing_changes_no_bit(variant):
+    engine = backend("cpu", "float64")
+    models = [
+        last(configured(variant).run(problem, engine)).model()
+        for problem in (problem_for(variant, columns=2), graph_problem(variant, graph_cost=0.0))
+    ]
+    for name in ("coefficients", "intercept", "weights", "centers"):
+        np.testing.assert_array_equal(*(getattr(model, name) for model in models))
+
+
+@pytest.mark.parametrize("gaps", [0.0, 5.0])
+@pytest.mark.parametrize("variant", TAKE_GRAPH)
+def test_columns_with_graphs_are_independent(variant, gaps):
+    """Columns may differ in the cost of the graph, even by all of it."""
+    exact = {"tol": 1e-9} if variant.startswith("cccp") else {}  # two roundings may differ by as much as it allows
+    chosen, engine, both = configured(variant, **exact), backend("cpu", "float64"), graph_problem(variant)
+    both.graph_cost[1], both.unlabeled_cost[0] = 3.0, gaps
+    scores = last(chosen.run(both, engine)).model().decision(rows()[0], engine)
+    for k in (0, 1):
+        alone = graph_problem(variant, graph_cost=both.graph_cost[k], columns=1)
+        alone.targets[:], alone.prior[:] = both.targets[:, [k]], both.prior[[k]]
+        alone.unlabeled_cost[:] = both.unlabeled_cost[[k]]
+        single = last(chosen.run(alone, engine)).model().decision(rows()[0], engine)
+        np.testing.assert_allclose(scores[:, [k]], single, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_graph_is_taken_or_refused(name):
+    problem, engine = graph_problem(name, columns=1), backend("cpu", "float64")
+    if name in TAKE_GRAPH:
+        train(configured(name), problem, engine)
+    else:
+        with pytest.raises(ValueError, match="needs a problem without a graph of neighbors"):
+            train(configured(name), problem, engine)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -198,7 +198,7 @@ def test_what_a_checkpoint_holds(tmp_path):
     header, tensors = container.read(path)
     for change, words in (
         ({"content": {"dict": [["state", None], ["memory", {"code": "print"}]]}}, "its part 'code' is unknown"),
-        ({"content": {"dict": [["state", None]]}}, "its parts do not make a checkpoint"),
+        ({"content": {"dict": [["state", None]]}}, "its content is not a valid checkpoint"),
     ):
         container.write(path, header | change, tensors)
         with pytest.raises(ModelFormatError, match=words):
@@ -252,11 +252,18 @@ def killed_at(iteration):
 @pytest.mark.filterwarnings("ignore:early_stopping=.* has no effect:UserWarning")
 @pytest.mark.parametrize("kind", ["array", "files", "batches"])
 @pytest.mark.parametrize(
-    "solver", [TSG(**FEATURES), PrintedTSG(max_iter=40, n_features=64), FRS(max_iter=60, n_features=128)]
+    ("solver", "neighbor_weight"),
+    [
+        (TSG(**FEATURES), "auto"),
+        (TSG(**FEATURES), 3.0),
+        (PrintedTSG(max_iter=40, n_features=64), "auto"),
+        (FRS(max_iter=60, n_features=128), "auto"),
+    ],
 )
-def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solver):
+def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solver, neighbor_weight):
     def fit(verbose=0, **settings):
-        clf = S3VMClassifier(**FAST | {"solver": solver}, verbose=verbose, early_stopping="reference")
+        changed = {"solver": solver, "neighbor_weight": neighbor_weight}
+        clf = S3VMClassifier(**FAST | changed, verbose=verbose, early_stopping="reference")
         if kind == "array":
             return clf.fit(X, SOME, **settings)
         if kind == "files":
@@ -307,21 +314,21 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_reason(tmp_path):
     relabeled = SOME.copy()
     relabeled[:2] = 1 - relabeled[:2]
     for settings, rows, labels, reason in (
-        ({"solver": TSG(**FEATURES | {"max_iter": 61})}, X, SOME, "solver there TSG.*max_iter=60.*here.*max_iter=61"),
-        ({"gamma": 1.0}, X, SOME, r"kernel there RBF\(gamma=2.0.*here RBF\(gamma=1.0"),
-        ({"C": 4.0}, X, SOME, r"C there 3\.0, here 4\.0"),
-        ({"class_weight": {0: 2, 1: 1}}, X, SOME, "class_weight there None, here {0: 2, 1: 1}"),
-        ({"class_prior": [0.4, 0.6]}, X, SOME, r"class_prior there None, here \[0\.4, 0\.6\]"),
-        ({"probability": False}, X, SOME, "probability there True, here False"),
-        ({"random_state": 1}, X, SOME, "seed there 0, here 1"),
-        ({"dtype": "float64"}, X, SOME, "precision there float32"),
-        ({"loss": "hat"}, X, SOME, "loss there Exponential"),
-        ({"early_stopping": "reference"}, X, SOME, "early_stopping there None"),
-        ({"unlabeled_weight": 0.5}, X, SOME, r"unlabeled_weight there .*, here 0\.5"),
-        ({}, other, SOME, "labelled rows there 60"),
-        ({}, X, relabeled, "labels there|labelled rows there"),
-        ({}, X[:-1], SOME[:-1], "unlabelled rows there 2,940 .*, here 2,939 "),
-        ({}, np.r_[X[:N_LABELED], 1.01 * X[N_LABELED:]], SOME, "unlabelled rows there 2,940 .*, here 2,940 "),
+        ({"solver": TSG(**FEATURES | {"max_iter": 61})}, X, SOME, "solver: was TSG.*max_iter=60.*is.*max_iter=61"),
+        ({"gamma": 1.0}, X, SOME, r"kernel: was RBF\(gamma=2.0.*is RBF\(gamma=1.0"),
+        ({"C": 4.0}, X, SOME, r"C: was 3\.0, is 4\.0"),
+        ({"class_weight": {0: 2, 1: 1}}, X, SOME, "class_weight: was None, is {0: 2, 1: 1}"),
+        ({"class_prior": [0.4, 0.6]}, X, SOME, r"class_prior: was None, is \[0\.4, 0\.6\]"),
+        ({"probability": False}, X, SOME, "probability: was True, is False"),
+        ({"random_state": 1}, X, SOME, "seed: was 0, is 1"),
+        ({"dtype": "float64"}, X, SOME, "precision: was float32"),
+        ({"loss": "hat"}, X, SOME, "loss: was Exponential"),
+        ({"early_stopping": "reference"}, X, SOME, "early_stopping: was None"),
+        ({"unlabeled_weight": 0.5}, X, SOME, r"unlabeled_weight: was .*, is 0\.5"),
+        ({}, other, SOME, "labelled rows: was 60"),
+        ({}, X, relabeled, "labels: was|labelled rows: was"),
+        ({}, X[:-1], SOME[:-1], "unlabelled rows: was 2,940 .*, is 2,939 "),
+        ({}, np.r_[X[:N_LABELED], 1.01 * X[N_LABELED:]], SOME, "unlabelled rows: was 2,940 .*, is 2,940 "),
     ):
         clf = S3VMClassifier(**FAST | settings)
         with pytest.raises(ValueError, match=f"a checkpoint of another run: .*({reason})") as refused:
@@ -493,7 +500,7 @@ def test_early_stopping(kind):
     for solver in (TSG(**FEATURES), "cccp"):
         with pytest.warns(UserWarning, match=f"early_stopping='{kind}' has no effect.*Raise max_iter"):
             S3VMClassifier(solver, early_stopping=kind).fit(X[:100], SOME[:100])
-    alone = S3VMClassifier(early_stopping=kind, probability=False, unlabeled_weight=1.0)
+    alone = S3VMClassifier("tsg", early_stopping=kind, probability=False, unlabeled_weight=1.0)
     with pytest.raises(ValueError, match=r"needs labelled rows that are held out|needs unlabelled rows"):
         alone.fit(*(X[:60], Y[:60]) if kind == "reference" else (X, SOME))
 
@@ -544,7 +551,7 @@ def test_a_checkpoint_of_another_buffer_is_refused(folder, tmp_path):
     path = tmp_path / "state.s3vm"
     S3VMClassifier(**settings).fit(FileSource(folder, target="label", buffer_bytes=400), checkpoint=path)
     source = FileSource(folder, target="label", buffer_bytes=1 << 20)
-    with pytest.raises(ValueError, match=r"another run: unlabelled rows there .*400 bytes.*, here .*1,048,576 bytes"):
+    with pytest.raises(ValueError, match=r"another run: unlabelled rows: was .*400 bytes.*, is .*1,048,576 bytes"):
         S3VMClassifier(**settings).fit(source, checkpoint=path, resume=True)
 
 

@@ -268,7 +268,7 @@ def test_missing_columns(csv):
         ("label", {"encode": ["label"]}, "column 'label' cannot be encoded: it is the target"),
         ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
         ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
-        ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: name it once"),
+        ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: give it once"),
         ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is a feature and cannot be dropped too"),
         (
             None,

@@ -235,7 +235,7 @@ def test_steps():
     assert Decaying(t0=4).sizes(3, 100, stiffness).tolist() == [1 / 8] * 2
     assert Decaying().sizes(3, 100, stiffness).tolist() == [1 / 11, 1 / 74]
     assert step("theorem") == Theorem()
-    with pytest.raises(ValueError, match=r"step='fast'.*'decaying'"):
+    with pytest.raises(ValueError, match=r"step='fast'.*\"decaying\""):
         step("fast")
 
 

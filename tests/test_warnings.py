@@ -35,9 +35,9 @@ def no_unlabeled_rows_yet():
     classifier().partial_fit(X[:40], Y[:40])
 
 
-def a_single_label_of_a_class():
+def a_single_label_of_each_class():
     labels = np.full(300, -1)
-    labels[:7] = [0, 1, 1, 1, 2, 2, 2]
+    labels[:3] = [0, 1, 2]
     classifier().fit(X, labels)
 
 
@@ -109,7 +109,7 @@ CASES = {
     no_unlabeled_rows: "no unlabelled rows",
     no_unlabeled_rows_in_the_tuned_one: "no unlabelled rows",
     no_unlabeled_rows_yet: "no unlabelled rows",
-    a_single_label_of_a_class: "single labelled row",
+    a_single_label_of_each_class: "single labelled row",
     a_collapse: "collapse",
     lost_digits: "differ in digits",
     no_early_stopping: "early_stopping='held_out' has no effect",

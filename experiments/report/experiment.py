@@ -73,8 +73,8 @@ class _Report:
     def headline(self) -> dict[str, str]:
         figures = {}
         for which, when in RACES.items():
-            found = [getattr(verdict, which) for verdict in self.tally.verdicts("honest")]
-            races = [race for race in found if race and "tsg" in race.seconds and len(race.seconds) > 1]
+            candidates = [getattr(verdict, which) for verdict in self.tally.verdicts("honest")]
+            races = [race for race in candidates if race and "tsg" in race.seconds and len(race.seconds) > 1]
             if races:
                 n_won = sum(race.fastest == "tsg" for race in races)
                 rivals = [min(v for k, v in race.seconds.items() if k != "tsg") / race.seconds["tsg"] for race in races]

@@ -10,18 +10,10 @@ from experiments.datasets import KNOWN
 from experiments.report import charts
 from experiments.report.tally import RACES, Tally, exponent, title
 from s3vm.inspect.page import Section
+from s3vm.solvers import SOLVERS, Solver
 
 __all__ = ["Sections", "points"]
 
-# Time and memory in Table 1 of the paper, which does not list every solver.
-_TABLE_1 = {
-    "tsg": ("m T²", "T"),
-    "bgs": ("n³", "n²"),
-    "cccp": ("t n^k, 1 < k < 2.3", "n²"),
-    "light": ("t n^k, 1 < k < 2.3", "n²"),
-    "newton": ("n³", "n²"),
-    "incremental": ("T n²", "n²"),
-}
 _QUANTITIES = ("error", "balanced_error", "auc")
 # Rows and columns in Table 3 of the paper, with its own name where that differs.
 _TABLE_3 = {
@@ -109,7 +101,8 @@ class Sections:
                     if len(sizes) >= 3:
                         slopes[quantity].append(exponent(sizes, np.maximum(values, 1e-9).tolist(), upper=True))
             if slopes["seconds"]:
-                time, memory = _TABLE_1.get(self.tally.kind(solver), ("not listed", "not listed"))
+                kind: type[Solver] = SOLVERS.get(self.tally.kind(solver), Solver)
+                time, memory = kind.table_1 or ("not listed", "not listed")
                 measured = [f"{np.median(some):.2f} ({min(some):.1f} to {max(some):.1f})" for some in slopes.values()]
                 lines.append((solver, time, measured[0], memory, measured[1]))
         columns = ("solver", "time in Table 1", "exponent of n, time", "memory in Table 1", "exponent of n, memory")

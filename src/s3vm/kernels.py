@@ -346,8 +346,8 @@ KERNELS: dict[str, type] = {"rbf": RBF, "laplacian": Laplacian, "matern": Matern
 
 
 def kernel(spec: "str | Kernel", gamma: Gamma = "scale") -> Kernel:
-    """The kernel of that name with width `gamma`, or the given kernel as it is."""
-    chosen: Kernel = lookup("kernel", spec, KERNELS, Kernel)
+    """The kernel of that name with width `gamma`, or the given kernel as it is; ``"auto"`` is `RBF` until tuned."""
+    chosen: Kernel = lookup("kernel", spec, {**KERNELS, "auto": RBF}, Kernel)
     return replace(chosen, gamma=gamma) if isinstance(spec, str) else chosen
 
 

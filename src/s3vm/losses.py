@@ -165,13 +165,13 @@ LABELED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, 
 UNLABELED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}
 
 
-def labeled_loss(spec: "str | LabeledLoss") -> LabeledLoss:
-    """The labelled loss of that name with its defaults, or the given loss as it is."""
-    return lookup("labeled_loss", spec, LABELED_LOSSES, LabeledLoss)
+def labeled_loss(spec: "str | LabeledLoss", auto: type = SmoothHinge) -> LabeledLoss:
+    """The labelled loss of that name with its defaults, or the given loss as it is; "auto" is of the class `auto`."""
+    return lookup("labeled_loss", spec, {**LABELED_LOSSES, "auto": auto}, LabeledLoss)
 
 
-def unlabeled_loss(spec: "str | UnlabeledLoss") -> UnlabeledLoss:
-    """The unlabelled loss of that name with its defaults, or the given loss as it is."""
+def unlabeled_loss(spec: "str | UnlabeledLoss", auto: type = Exponential) -> UnlabeledLoss:
+    """The unlabelled loss of that name with its defaults, or the given loss as it is; "auto" is of the class `auto`."""
     if isinstance(spec, LabeledLoss):
         raise ValueError(f"loss={spec!r} is a loss for labelled rows: give it as labeled_loss")
-    return lookup("loss", spec, UNLABELED_LOSSES, UnlabeledLoss)
+    return lookup("loss", spec, {**UNLABELED_LOSSES, "auto": auto}, UnlabeledLoss)

@@ -39,6 +39,22 @@ class Model:
         """The number of columns of x."""
         return self.n_dims if self.projection is None else len(self.projection)
 
+    @property
+    def column_weights(self) -> Array | None:
+        """The factor of each column of x; None if x is projected on directions."""
+        if self.projection is None:
+            return np.ones(self.n_dims)
+        return self.projection if self.projection.ndim == 1 else None
+
+    def after(self, directions: Array | None) -> "Model":
+        """The model of rows x, where this is one of the rows ``x @ directions``."""
+        if directions is None:
+            return self
+        if self.projection is not None:
+            exact = directions.astype(np.float64)
+            directions = exact * self.projection if self.projection.ndim == 1 else exact @ self.projection
+        return replace(self, projection=directions)
+
     def decision(self, X: Rows, backend: Backend) -> Array:
         """``f(x)`` for every row and column, shape ``(n, K)``."""
         scores = np.tile(np.asarray(self.intercept, dtype=np.float64), (X.shape[0], 1))

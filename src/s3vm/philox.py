@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     CHUNK = 7
     WINDOW = 8
     PROJECTION = 9
+    EDGE = 10
 
 
 _MULTIPLIER_0 = np.uint64(0xD2511F53)

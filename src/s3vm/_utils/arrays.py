@@ -159,3 +159,10 @@ def variance_of(X: Any, row_weight: Array | None = None, chunk: int = 8192) -> f
             row_sum = np.sum((part - mean) ** 2, axis=1)
         total += float(weight[rows] @ row_sum)
     return total / entries
+
+
+def moments_of(X: Rows) -> tuple[int, float, float]:
+    """The number of rows, and the mean and the variance of their entries."""
+    if not X.shape[0]:
+        return 0, 0.0, 0.0
+    return int(X.shape[0]), float(X.sum(dtype=np.float64)) / (X.shape[0] * X.shape[1]), variance_of(X)

@@ -15,6 +15,7 @@ import safetensors
 from safetensors.numpy import save as to_safetensors
 
 from s3vm._utils import atomic
+from s3vm._utils.input_checks import shortened
 from s3vm._utils.typing import Array
 
 FORMAT = 1
@@ -138,5 +139,4 @@ class Contents:
 
 def short(value: Any) -> str:
     """A value from a stranger's file, short enough for a message."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return shortened(repr(value), 80)

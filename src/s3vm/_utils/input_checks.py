@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from s3vm._utils.settings import invalid
 from s3vm._utils.warn import warn
 
 LARGEST = {"float32": 1e30, "float64": 1e150}
@@ -17,11 +18,17 @@ class RowsError(ValueError):
     """The rows themselves are at fault: a damaged file, or a stream that has ended."""
 
 
+def shortened(problem: Any, length: int = 200) -> str:
+    """A message of another library, or text of a file, in one line that is not too long."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
 def precision(dtype: Any) -> np.dtype[Any]:
     """The precision of that name; a ValueError unless rows may have it."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", ""))
     if name not in LARGEST:
-        raise ValueError(f'dtype={dtype!r} is not supported: give "float32" or "float64"')
+        raise invalid("dtype", dtype, '"float32" or "float64"')
     return np.dtype(name)
 
 

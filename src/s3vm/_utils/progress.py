@@ -1,4 +1,4 @@
-"""The progress bar of ``verbose=1``, or the function that the user gives instead."""
+"""The progress bar of the command line and of ``verbose=1``, or the function that the user gives instead."""
 
 import sys
 import time
@@ -9,48 +9,72 @@ from tqdm import tqdm
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """A function that is called after every iteration with the number done, the maximum, and the line of the history."""
 
+_WAITING = "{desc}{elapsed}{bar:0}"  # the bar without length makes tqdm cut the line at the terminal's width
+_TOTAL_UNKNOWN = "{desc}{n:,} {unit}, {elapsed}{bar:0}"
+_TOTAL_KNOWN = "{desc}[{bar}] {n:,} of {total:,}, {remaining} left{postfix}"
 
-class _Bar(tqdm):
-    """Without the thread that watches bars that stand still."""
 
-    monitor_interval = 0
+class Bar(tqdm):
+    """A line on standard error that is as wide as the terminal at most, and disappears at the end."""
+
+    bar_format: str
+    total: int | None
+    desc: str
+    monitor_interval = 0  # no thread that watches bars that stand still
+
+    def __init__(self, unit: str, title: str = "", hidden: bool = False) -> None:
+        shape = {"ascii": " #", "bar_format": _WAITING, "nrows": 24}  # some terminals do not know their height
+        pace = {"mininterval": 0.2, "miniters": 0, "leave": False}
+        super().__init__(desc=title and f"{title} ", unit=unit, file=sys.stderr, disable=hidden, **shape, **pace)
+
+    def show(self, done: int, total: int | None = None, title: str | None = None, note: str = "") -> None:
+        """Shows how many of `total` are done, which may be unknown; `title` replaces the text in front."""
+        if self.disable:
+            return
+        total = max(done, total) if total else None
+        with self.get_lock():  # another thread may refresh the line
+            self.bar_format, self.postfix = _TOTAL_KNOWN if total else _TOTAL_UNKNOWN, note
+            self.desc = self.desc if title is None else f"{title} "
+            if total != self.total:  # a new stage, with its own clock
+                self.total, self.n, self.initial, self.last_print_n = total, done, done, done
+                self.start_t = self.last_print_t = time.time()
+                self.refresh()
+            self.update(done - self.n)
 
 
 class ProgressBar:
-    """A progress bar on standard error, to be called like a `Progress` and closed at the end.
+    """The bar of a fit, to be called like a `Progress` and closed at the end.
 
-    With ``verbose=0`` it shows nothing; a function is called instead. `first` is how many units were done before.
+    With ``verbose=0`` it shows nothing; a function is called instead.
     """
 
-    def __init__(self, verbose: int | Progress, unit: str = "iterations", first: int = 0) -> None:
-        self._verbose, self._unit, self._first = verbose, unit, first
+    def __init__(self, verbose: int | Progress, unit: str = "iterations") -> None:
+        self._verbose, self._unit = verbose, unit
         self._start, self._summary = time.monotonic(), "nothing was done"
-        self._bar: _Bar | None = None
+        self._bar: Bar | None = None
 
     def __call__(self, done: int, total: int | None, record: Mapping[str, float]) -> None:
         """Shows how many of `total` are done, which may be unknown, and the losses in `record`."""
         if callable(self._verbose):
             self._verbose(done, total, record)  # type: ignore[arg-type]
         elif self._verbose > 0:
-            shown = {name: value for name, value in record.items() if name == "objective" or "loss" in name}
-            losses = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in shown.items()]
-            seconds = time.monotonic() - self._start
-            self._summary = "  ".join([f"done after {done:,} {self._unit} in {seconds:.1f} s", *losses])
-            self._show(done, total, "  ".join(losses))
-
-    def _show(self, done: int, total: int | None, losses: str) -> None:
-        if self._bar is None:
-            shape = "[{bar:30}] {n_fmt}/{total_fmt}  {desc}  {remaining} left"
-            if total is None:
-                shape = f"{{n_fmt}} {self._unit}  {{desc}}"
-            style = {"file": sys.stderr, "mininterval": 0.2, "leave": False, "ascii": " #", "bar_format": shape}
-            self._bar = _Bar(desc=losses, total=total, initial=self._first, **style)
-        self._bar.set_description_str(losses, refresh=False)
-        self._bar.update(done - self._bar.n)
+            seconds, losses = time.monotonic() - self._start, losses_text(record)
+            objective = f"objective {record['objective']:.4g}" if "objective" in record else ""
+            facts = [f"done after {done:,} {self._unit} in {seconds:.1f} s", objective, losses]
+            self._summary = ", ".join(filter(None, facts))
+            if self._bar is None:
+                self._bar = Bar(self._unit)
+            self._bar.show(done, total, note=losses)
 
     def close(self, note: str = "") -> None:
         """Replaces the bar by a summary and `note`."""
         if self._bar is not None:
             self._bar.close()
         if not callable(self._verbose) and self._verbose > 0:
-            sys.stderr.write("  ".join([self._summary, *[note] * bool(note)]) + "\n")
+            sys.stderr.write(", ".join(filter(None, [self._summary, note])) + "\n")
+
+
+def losses_text(record: Mapping[str, float]) -> str:
+    """The losses in a line of the history."""
+    losses = [f"{value:.3g} {name.removesuffix('_loss')}" for name, value in record.items() if name.endswith("_loss")]
+    return f"loss {', '.join(losses)}" if losses else ""

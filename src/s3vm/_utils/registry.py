@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from s3vm._utils.settings import Setting, check
+
 _Part = TypeVar("_Part", bound=type)
 
 STATE_PARTS: dict[str, type] = {}
@@ -26,10 +28,7 @@ def lookup(parameter: str, spec: object, registry: Mapping[str, type], needs: ty
 
     `needs` is a runtime-checkable protocol or a base class, so that users can write their own.
     """
-    if isinstance(spec, str) and spec in registry:
-        return registry[spec]()
-    if isinstance(spec, needs) and not isinstance(spec, type):
-        return spec
-    names = ", ".join(repr(name) for name in registry)
-    example = next(iter(registry.values())).__name__
-    raise ValueError(f"{parameter}={spec!r} is not known: give one of {names}, or a configured object like {example}()")
+    example = f"a configured object like {next(iter(registry.values())).__name__}()"
+    own = Setting(example, lambda value: isinstance(value, needs) and not isinstance(value, type))
+    check(parameter, spec, *registry, own)
+    return registry[spec]() if isinstance(spec, str) else spec

@@ -1,12 +1,14 @@
 """What a setting may be: the one place that checks, so that every error names the setting and says what to give."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 
-class Setting(NamedTuple):
+@dataclass(frozen=True)
+class Setting:
     """A kind of value: what an error calls it, and whether a value is of this kind."""
 
     words: str
@@ -28,8 +30,9 @@ def is_integer(value: Any, least: float = 1) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
-def integer(least: float = 1) -> Setting:
-    return Setting(f"an integer of at least {least}", lambda value: is_integer(value, least))
+def integer(least: float = 1, most: float = np.inf) -> Setting:
+    words = f"an integer of at least {least}" if most == np.inf else f"an integer from {least} to {most}"
+    return Setting(words, lambda value: is_integer(value, least) and bool(value <= most))
 
 
 def above(low: float, most: float = np.inf) -> Setting:
@@ -53,6 +56,7 @@ def between(low: float, high: float) -> Setting:
 
 
 switch = Setting("True or False", lambda value: isinstance(value, bool | np.bool_))
+threads = Setting("a number of threads, -1 for all cores", lambda value: is_integer(value, -np.inf) and value != 0)
 
 
 def check(name: str, value: Any, *allowed: Any) -> None:
@@ -64,7 +68,12 @@ def check(name: str, value: Any, *allowed: Any) -> None:
         for kind in allowed
     ]
     listed = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-    raise ValueError(f"{name}={value!r} is not valid: give {listed}")
+    raise invalid(name, value, listed)
+
+
+def invalid(name: str, value: Any, words: str) -> ValueError:
+    """The error for a value of a setting that should be what `words` say."""
+    return ValueError(f"{name}={value!r} is not valid: give {words}")
 
 
 def _is_allowed(value: Any, kind: Any) -> bool:
@@ -78,5 +87,5 @@ def _is_allowed(value: Any, kind: Any) -> bool:
 def check_settings(owner: Any, **allowed: Any) -> None:
     """Checks attributes of `owner`, each against one kind of value or a tuple of kinds; see `check`."""
     for name, kinds in allowed.items():
-        several = isinstance(kinds, tuple) and not isinstance(kinds, Setting)
-        check(f"{type(owner).__name__}: {name}", getattr(owner, name), *(kinds if several else (kinds,)))
+        several = kinds if isinstance(kinds, tuple) else (kinds,)
+        check(f"{type(owner).__name__}: {name}", getattr(owner, name), *several)

@@ -10,7 +10,7 @@ import numpy as np
 
 from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
-from s3vm._utils.settings import is_integer, number
+from s3vm._utils.settings import at_least, check, threads
 from s3vm._utils.warn import warn
 from s3vm.backends.protocol import Backend, Features, Sums
 
@@ -30,10 +30,9 @@ def backend(
     256 MiB, or half of the free memory of a GPU.
     """
     kind = precision(dtype)
-    if n_jobs is not None and (not is_integer(n_jobs, -np.inf) or n_jobs == 0):
-        raise ValueError(f"n_jobs={n_jobs!r} is not valid: give a number of threads, -1 for all cores, or None")
-    if cache_bytes != "auto" and not number(cache_bytes) >= 0:
-        raise ValueError(f'cache_bytes={cache_bytes!r} is not valid: give a number of bytes, at least 0, or "auto"')
+    check("backend", name, "auto", *BACKENDS)
+    check("n_jobs", n_jobs, threads, None)
+    check("cache_bytes", cache_bytes, at_least(0), "auto")
     if name == "gpu" or (name == "auto" and _sees_gpu()):
         optional("torch", "gpu")
         from s3vm.backends.gpu import Gpu
@@ -47,12 +46,9 @@ def backend(
         from s3vm.backends.cpu import Cpu
 
         return Cpu(kind, n_jobs, cache_bytes)
-    if name == "reference":
-        from s3vm.backends.reference import Reference
+    from s3vm.backends.reference import Reference
 
-        return Reference(kind)
-    names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
-    raise ValueError(f"backend={name!r} is not known: give one of {names}")
+    return Reference(kind)
 
 
 @cache

@@ -17,7 +17,7 @@ from s3vm.cli.options import InputFiles, Settings, Verbosity, option
 
 
 class Commands(TyperGroup):
-    """Prints the user's errors in one line and exits: 1 for wrong data or arguments, 130 for Ctrl-C."""
+    """Prints the user's errors in one line and exits: 1 for invalid data or arguments, 130 for Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -120,7 +120,7 @@ def fit(
 ) -> None:
     """Train a model on labelled and unlabelled rows, and save it.
 
-    Rows with an empty label, or NA, None, ?, are unlabelled. Features are standardised, and C and gamma are tuned by
+    Rows whose label is empty, NA, None or ? are unlabelled. Features are standardised, and C and gamma are tuned by
     cross-validation on the labelled rows. Ctrl-C stops the training and saves the model so far. Files larger than a
     quarter of the memory are streamed.
     """
@@ -259,7 +259,7 @@ def demo(
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
 ) -> None:
-    """See it work on handwritten digits with a handful of labels. Takes half a minute."""
+    """Try it on handwritten digits with a handful of labels. Takes half a minute."""
     from s3vm.cli.demo import run_demo
 
     run_demo(verbosity.screen(), jobs, picture)

@@ -17,7 +17,7 @@ from typer import Exit
 from s3vm import LabeledKFold
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
-from s3vm.cli.console import ReportProgress, Screen, printable
+from s3vm.cli.console import Screen, printable
 from s3vm.cli.fit import scale_rows
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
@@ -106,7 +106,7 @@ def _sample_unlabeled(data: Dataset, max_rows: int, seed: int) -> Dataset:
 
 
 def _splits(
-    screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, report_progress: ReportProgress
+    screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, show: Callable[..., None]
 ) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
     rows, scaler = scale_rows(screen, data, not settings.no_scale)
@@ -123,7 +123,7 @@ def _splits(
         parts = [(rows[train], codes[train], rows[test], codes[test]) for train, test in folds.split(rows, codes)]
     splits: list[Split] = []
     for part in parts:
-        report_progress(len(splits), len(parts))
+        show(len(splits), len(parts))
         supervised = replace(settings, weight="0").classifier().set_params(unlabeled=-1, probability=False)
         with _recorded_warnings():
             supervised.fit(*part[:2])
@@ -204,7 +204,7 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
     verdict = "Every method failed."
     if succeeded:
         best = min(succeeded, key=lambda outcome: outcome["error"])
-        verdict = f"The fewest errors: {best['method']}, {_plus_minus(best, 'error')}."
+        verdict = f"Lowest error: {best['method']}, {_plus_minus(best, 'error')}."
     used = {"scale": not settings.no_scale} | vars(settings)
     used = {name: used[name] for name in used if used[name] is not None and name not in ("solver", "no_scale")}
     write_page(

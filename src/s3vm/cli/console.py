@@ -1,24 +1,20 @@
 """Output for people and for scripts: progress bars, tables, warnings, JSON."""
 
 import json
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from threading import Thread
+from typing import Any
 
 import numpy as np
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from s3vm import __version__
-
-
-class ReportProgress(Protocol):
-    """Moves a progress bar, and may rename it."""
-
-    def __call__(self, done: int, total: int | None = None, description: str | None = None) -> None: ...
+from s3vm._utils.progress import Bar
 
 
 class Screen:
@@ -34,24 +30,12 @@ class Screen:
         self._warnings: list[str] = []
 
     @contextmanager
-    def progress(self, description: str, unit: str = "rows") -> Iterator[ReportProgress]:
-        """Shows a progress bar, which disappears at the end; yields the function that moves it."""
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            TextColumn("{task.fields[count]}"),
-            _Clock(),
-        )
+    def progress(self, description: str, unit: str = "rows") -> Iterator[Callable[..., None]]:
+        """Shows a progress bar, which disappears at the end; yields its `show`."""
         hidden = self._json or self._quiet or not self._err.is_terminal
-        with Progress(*columns, console=self._err, transient=True, disable=hidden) as bar:
-            task = bar.add_task(printable(description), total=None, count="")
-
-            def report_progress(done: int, total: int | None = None, description: str | None = None) -> None:
-                count = f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"
-                bar.update(task, description=description, completed=done, total=total, count=count)
-
-            yield report_progress
+        with Bar(unit, printable(description), hidden=hidden) as bar:
+            Thread(target=_refresh, args=(bar,), daemon=True).start()
+            yield bar.show
 
     @contextmanager
     def collected_warnings(self) -> Iterator[list[type[Warning]]]:
@@ -89,12 +73,12 @@ class Screen:
             self._err.print(Text.assemble(("warning: ", "bold yellow"), printable(text)))
 
 
-class _Clock(ProgressColumn):
-    """The remaining time, or the elapsed time while the total is unknown."""
-
-    def render(self, task: Task) -> Text:
-        remaining = task.time_remaining
-        return Text(seconds(task.elapsed or 0.0) if remaining is None else f"{remaining:.0f} s left", style="dim")
+def _refresh(bar: Bar) -> None:
+    """Keeps the clock of the bar running until it is closed, whatever takes long."""
+    while not bar.disable:
+        time.sleep(0.5)
+        with bar.get_lock():  # or the line could return once it has been closed
+            bar.refresh()
 
 
 def printable(value: Any) -> Any:

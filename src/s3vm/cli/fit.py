@@ -13,11 +13,13 @@ from typer import Exit
 import s3vm
 from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
+from s3vm._utils.progress import losses_text
 from s3vm._utils.typing import Rows
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, open_data, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
+from s3vm.estimators.safety import FEW_LABELS
 from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, verdict
 from s3vm.inspect.fit_report import write_report
 from s3vm.persistence.pipeline import FittedParts
@@ -30,10 +32,11 @@ _FAR = 1e4  # spreads from 0 beyond which single precision blurs a feature
 
 
 class TrainedModel(NamedTuple):
-    """A fitted classifier and its scaler, the scaled rows, and whether Ctrl-C stopped the training."""
+    """A fitted classifier and its scaler, the scaled rows, what was tuned, and whether Ctrl-C stopped the training."""
 
     parts: FittedParts
     rows: Rows
+    tuned: list[str]
     interrupted: bool
 
 
@@ -51,10 +54,10 @@ def run_fit(
     clf = model.parts.classifier
     training = time.perf_counter() - start - reading
     s3vm.save(model.parts.with_feature_names(data.names).to_pipeline(), output)
-    tuned = [] if getattr(clf, "cv_errors_", None) is None else settings.tuned
     result: dict[str, Any] = {
         "data": data.describe(files.data),
-        "model": model_facts(clf) | {"tuned": tuned, "file": output, "bytes": Path(output).stat().st_size},
+        "model": model_facts(clf, data.names)
+        | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
         "held_out": held_out_error(clf, data.n_labeled),
         "unlabeled": verdict(clf),
         "interrupted": model.interrupted,
@@ -96,8 +99,6 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
         result["grid"] = {"C": list(clf.Cs), "gamma": clf.cv_gammas_, "error": clf.cv_errors_}
         if clf.cv_briers_ is not None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
-    elif settings.tuned:
-        screen.warn(f"{data.n_labeled} labelled rows are too few for tuning: C and gamma have their usual values")
     screen.finish("tune", result, *tuning_summary(printable(result)))
 
 
@@ -115,8 +116,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
     ):
 
         def show_iteration(done: int, total: int, record: Any) -> None:
-            losses = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in record.items() if "loss" in name]
-            report_progress(done, total, "training" + (f" ({', '.join(losses)})" if screen.verbose else ""))
+            report_progress(done, total, "training", losses_text(record) if screen.verbose else "")
 
         classifier = settings.classifier(show_iteration)
         checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
@@ -124,7 +124,13 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         if source is not None:  # some of its rows, for the report
             rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
     classifier.set_params(verbose=0, max_seconds=None)
-    return TrainedModel(FittedParts(classifier, scaler), rows, Interrupted in categories)
+    is_tuned = getattr(classifier, "cv_errors_", None) is not None
+    if tuned and not is_tuned:
+        screen.warn(
+            f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
+        )
+    parts = FittedParts(classifier, scaler)
+    return TrainedModel(parts, rows, settings.tuned if is_tuned else [], Interrupted in categories)
 
 
 def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, StandardScaler | None]:
@@ -143,7 +149,7 @@ def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, Standa
         if len(far):
             screen.warn(
                 f"feature {names[far[0]]!r} is {scaler.mean_[far[0]]:.3g} ± {scaler.scale_[far[0]]:.3g}: subtract a "
-                "constant first, or single precision blurs it"
+                "constant first, since single precision cannot resolve it"
             )
     return scaler.transform(data.rows, copy=False), scaler
 

@@ -11,13 +11,14 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._utils.arrays import stack
+from s3vm._utils.input_checks import shortened
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
 from s3vm.cli.options import InputFiles
 from s3vm.sources import readers
 from s3vm.sources.files import FileSource
-from s3vm.sources.readers.errors import listed, shortened
+from s3vm.sources.readers.errors import listed
 
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
@@ -76,7 +77,7 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
         rows, labels = source.labeled()
     elif files.data in large and not files.stream:
         raise ValueError(
-            f"{files.data} does not fit into memory: put its labelled rows into a file of their own, or put all files "
+            f"{files.data} does not fit into memory: put its labelled rows into a separate file, or put all files "
             "into one folder and leave out --unlabeled"
         )
     else:
@@ -108,11 +109,11 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
     """All rows of all files in memory, with labels that make sense as classes."""
     target = target_column(files.data, files.target)
     columns: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode}
-    table = _read(screen, files.data, target, files.features or None, **columns)
+    table = read_table(screen, files.data, target, files.features or None, **columns)
     assert table.labels is not None
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
-        more = _read(screen, path, features=table.names or table.rows.shape[1])
+        more = read_table(screen, path, features=table.names or table.rows.shape[1])
         must_be_dense = sparse.issparse(more.rows) and not sparse.issparse(table.rows)
         parts.append(more.rows.toarray() if must_be_dense else more.rows)
         n_more += more.rows.shape[0]
@@ -123,7 +124,7 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
     return Dataset(rows, labels, table.names, dict(sorted(counts.items())))
 
 
-def _read(screen: Screen, path: str, *args: Any, **options: Any) -> readers.Table:
+def read_table(screen: Screen, path: str, *args: Any, **options: Any) -> readers.Table:
     with screen.progress(f"reading {Path(path).name}") as report_progress:
         return readers.read(path, *args, **options, progress=report_progress)
 
@@ -133,7 +134,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
     if test is None:
         return None
     target = target_column(test, files.target)
-    table = _read(screen, test, target, data.names or data.rows.shape[1], mark=files.mark)
+    table = read_table(screen, test, target, data.names or data.rows.shape[1], mark=files.mark)
     assert table.labels is not None
     codes = class_codes(table.labels, np.array(list(data.counts)), test)
     if not np.any(codes >= 0):
@@ -168,7 +169,7 @@ def _is_same(path: str, other: str) -> bool:
 
 
 def class_codes(labels: Array, classes: Array, path: str) -> Array:
-    """The index of each label in `classes`, -1 for None; labels match by how they read, such as 1 and "1.0"."""
+    """The index of each label in `classes`, -1 for None; labels match by value, such as 1 and "1.0"."""
     known = {readers.label_key(name): code for code, name in enumerate(classes.tolist())}
     codes = {label: known.get(readers.label_key(label), -2) for label in set(labels.tolist()) - {None}} | {None: -1}
     unknown = sorted(str(label) for label, code in codes.items() if code == -2)
@@ -188,7 +189,7 @@ def rare_classes(counts: Mapping[Any, int]) -> dict[Any, float]:
 
 
 def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counter[Any], n_unlabeled: int) -> None:
-    """Raises a TableError if the labels are hardly classes; warns if they need attention."""
+    """Raises a TableError if the labels cannot be classes; warns if they need attention."""
     where = f"{files.data}: column {target!r}"
     if not counts:
         raise readers.TableError(f"{where} has no labels: label some rows of each class")

@@ -16,9 +16,9 @@ from s3vm._utils import container
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, file_size, grid, printable
-from s3vm.cli.inputs import check_writable, class_codes, target_column
+from s3vm.cli.inputs import check_writable, class_codes, read_table, target_column
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
-from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, verdict
+from s3vm.inspect.diagnostics import class_names, held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.readers.labels import USUAL_MARKS
@@ -80,7 +80,7 @@ def run_predict(
     clf = loaded.classifier
     if with_probabilities and not loaded.has_probabilities:
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
-    names = [str(name) for name in clf.classes_.tolist()]
+    names = class_names(clf)
     score_names = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if with_scores else []
     probability_names = [f"probability_{name}" for name in names] if with_probabilities else []
     for name in keep:
@@ -151,7 +151,7 @@ def run_info(screen: Screen, model: str) -> None:
     result = {
         "file": model,
         "bytes": Path(model).stat().st_size,
-        "model": model_facts(clf),
+        "model": model_facts(clf, loaded.feature_names),
         "names": loaded.feature_names,
         "scaled": loaded.parts.scaler is not None,
         "seed": clf.model_.seed,
@@ -172,8 +172,7 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
     estimator = s3vm.load(model)
     result: dict[str, Any] = {"model": model}
     if compress is not None:
-        with screen.progress(f"reading {Path(compress).name}") as report_progress:
-            rows = readers.read(compress, features=loaded.features, progress=report_progress).rows
+        rows = read_table(screen, compress, features=loaded.features).rows
         with screen.progress("searching for a smaller model"), screen.collected_warnings():
             estimator = s3vm.compress(loaded.parts.to_pipeline(), rows, tolerance=tolerance)
         result["compression"] = str(split_pipeline(estimator).classifier.compression_)

@@ -58,7 +58,9 @@ def _split_names(text: str | Sequence[str]) -> tuple[str, ...]:
 
 def _completion(module: str, names: str) -> Callable[[str], list[str]]:
     """Completes the names in a mapping of a module, which is imported when it is needed."""
-    return lambda incomplete: [name for name in getattr(import_module(module), names) if name.startswith(incomplete)]
+    return lambda incomplete: [
+        name for name in ("auto", *getattr(import_module(module), names)) if name.startswith(incomplete)
+    ]
 
 
 _complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
@@ -84,7 +86,7 @@ Mark = Annotated[
 Solvers = Annotated[
     list[str] | None,
     _model_option(
-        "--solver", metavar="NAME", help="The only s3vm solver to run. Repeatable.", autocompletion=_complete_solver
+        "--solver", metavar="NAME", help="Run only this s3vm solver. Repeatable.", autocompletion=_complete_solver
     ),
 ]
 Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
@@ -119,7 +121,7 @@ class InputFiles:
     unlabeled: Annotated[
         list[str],
         _column_option(
-            metavar="FILE", help="More rows, without labels. Repeatable.", default_factory=list, show_default=False
+            metavar="FILE", help="Additional unlabelled rows. Repeatable.", default_factory=list, show_default=False
         ),
     ] = field(default_factory=list)
     features: Annotated[
@@ -143,17 +145,18 @@ class Settings:
 
     solver: Annotated[
         str, _model_option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver)
-    ] = "tsg"
+    ] = "auto"
     kernel: Annotated[
-        str, _model_option(metavar="NAME", help="rbf, laplacian, matern or poly.", autocompletion=_complete_kernel)
-    ] = "rbf"
+        str,
+        _model_option(metavar="NAME", help="auto, rbf, laplacian, matern or poly.", autocompletion=_complete_kernel),
+    ] = "auto"
     C: Annotated[
         float | None,
         _model_option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given."),
     ] = None
     gamma: Annotated[
         str | None,
-        _model_option(metavar="NUMBER", help='Kernel width, or "scale", "median". Tuned if not given.'),
+        _model_option(metavar="NUMBER", help='Kernel width: a number, "scale" or "median". Tuned if not given.'),
     ] = None
     weight: Annotated[
         str,
@@ -163,7 +166,7 @@ class Settings:
     ] = "auto"
     no_scale: Annotated[bool, _model_option("--no-scale", help="Do not standardise the features.")] = False
     checkpoint: Annotated[
-        str | None, option(metavar="FILE", help="Save the state of the training here.", panel=_LONG)
+        str | None, option(metavar="FILE", help="Save the training state to this file.", panel=_LONG)
     ] = None
     resume: Annotated[bool, option("--resume", help="Resume from the checkpoint, if it exists.", panel=_LONG)] = False
     max_seconds: Annotated[
@@ -173,27 +176,23 @@ class Settings:
     jobs: Jobs = -1
 
     def __post_init__(self) -> None:
-        from s3vm._utils.settings import above, at_least, check
+        from s3vm._utils.settings import above, at_least, check, integer, threads
         from s3vm.kernels import KERNELS
         from s3vm.solvers import SOLVERS
 
-        for option, name, known in (("--solver", self.solver, ("auto", *SOLVERS)), ("--kernel", self.kernel, KERNELS)):
-            if name not in known:
-                raise ValueError(f"{option} {name} is unknown: give one of {', '.join(known)}")
+        check("--solver", self.solver, "auto", *SOLVERS)
+        check("--kernel", self.kernel, "auto", *KERNELS)
         if self.C is not None:
             check("--C", self.C, above(0))
-        if self.gamma not in (None, "scale", "median"):
-            check("--gamma", _number(str(self.gamma)), above(0))
-        if self.weight not in ("auto", "paper"):
-            check("--weight", _number(self.weight), at_least(0))
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"--seed {self.seed} is not valid: give an integer from 0 to {2**32 - 1}")
+        if self.gamma is not None:
+            check("--gamma", _number(self.gamma), above(0), "scale", "median")
+        check("--weight", _number(self.weight), at_least(0), "auto", "paper")
+        check("--seed", self.seed, integer(0, 2**32 - 1))
         if self.max_seconds is not None:
             check("--max-seconds", self.max_seconds, above(0))
+        check("--jobs", self.jobs, threads)
         if self.resume and self.checkpoint is None:
             raise ValueError("--resume needs --checkpoint FILE")
-        if self.jobs == 0:
-            raise ValueError("--jobs 0 is not valid: give 1 or more threads, or -1 for all cores")
 
     def classifier(self, verbose: Any = 0) -> "S3VMClassifier":
         """An unfitted classifier, for labels in which None means unlabelled."""

@@ -23,6 +23,7 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
     imbalanced = held_out is not None and rare_classes(result["data"]["classes"])
     facts: dict[str, RenderableType | None] = {
         "Learnt": f"{_function_text(model)}{tuned}",
+        "Projection": escape(model["projection"] or "") or None,
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Balanced error": percent(held_out["balanced_error"]) if imbalanced else None,
         "Unlabelled rows": _verdict_text(verdict, held_out),
@@ -36,7 +37,7 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
         chosen = [*model["tuned"], *(["the weight"] if verdict is not None else [])]
         text = f"Held-out: each of the {held_out['rows']:,} labelled rows was predicted by a model trained without it."
         if chosen:
-            text += f" The same rows chose {_and(chosen)}, so this error is slightly optimistic; --test is not."
+            text += f" The same rows chose {_and(chosen)}, so this error is slightly optimistic; that of --test is not."
         footnote = [_footnote(text)]
     return [_headline(result["data"]), Text(), grid(facts), *footnote]
 
@@ -159,6 +160,7 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Function": _function_text(model),
         "Classes": _listed([str(name) for name in model["classes"]]),
         "Features": f"{model['dimensions']:,}" + (f"  [dim]{_listed(names)}[/dim]" if names else ""),
+        "Projection": escape(model["projection"] or "") or None,
         "Scaling": "each feature to unit variance" if result["scaled"] else "none",
         "Training": f"solver {escape(model['solver'])}, {model['iterations']:,} iterations, seed {result['seed']}",
         "Held-out error": None if held_out is None else interval_text(held_out),

@@ -18,8 +18,9 @@ from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
 from s3vm.estimators.planning import Tuning
-from s3vm.estimators.prediction import Temperature, codes_of_all, scores_of
+from s3vm.estimators.prediction import Temperature, scores_of, transduced_codes
 from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
+from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.settings import (
@@ -52,9 +53,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    solver : "tsg", "auto", a name in `s3vm.solvers.SOLVERS` or a configured solver, default "tsg"
-        For example ``TSG(max_iter=256, n_features=512)``. ``"auto"`` averages the candidates of gaps and neighbors that
-        labelled rows held out confirm. ``"incremental"`` has `partial_fit` and `forget`. For dask collections,
+    solver : "auto", a name in `s3vm.solvers.SOLVERS` or a configured solver, default "auto"
+        ``"auto"`` compares candidates of gaps and neighbors on up to 10,000 unlabelled rows, and averages those that
+        labelled rows held out confirm. ``"tsg"`` is the paper's TSGS3VM, on all rows, and ``"incremental"`` has
+        `forget`; a configured solver is, for example, ``TSG(max_iter=256, n_features=512)``. For dask collections,
         ``"tsg"`` is ``TSG(batch_size=4096)``, so that workers have enough to do between two messages.
     kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
         A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, has its own width.
@@ -64,14 +66,17 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
         The default suits standardised features and a few hundred labels; `S3VMClassifierCV` chooses it.
     unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
-        The cost of all unlabelled rows together, ``C*``, relative to that of all labelled rows; 0 ignores the
-        unlabelled rows. ``"auto"`` compares 0 with 0.3 and 1 (and 0.1 with few labels), and takes one of these only if
-        it lowers the Brier score of labelled rows held out of training; `safety_` says which, and why. ``"paper"`` is
-        the paper's ``n_l / n_u``, which vanishes as the number of unlabelled rows grows.
+        The cost of all unlabelled rows together, ``C*``, relative to that of all labelled rows; 0 ignores them.
+        ``"auto"`` takes one of several weights only if it lowers the Brier score of labelled rows held out of training;
+        `safety_` says which, and why. ``"paper"`` is the paper's ``n_l / n_u``, for a single solver.
     neighbor_weight : float >= 0 or "auto", default "auto"
-        The cost of differences between neighboring rows, relative to that of all labelled rows, for solvers ``"batch"``
-        and ``"auto"``; the latter chooses it by default. It is 0 for all others.
+        The cost of differences between neighboring rows, relative to that of all labelled rows, for solvers that take a
+        graph: ``"tsg"``, ``"newton"``, ``"cccp"``, ``"batch"``, ``"bgs"``. Only ``solver="auto"`` chooses it; else 0.
     n_neighbors : int, default 10
+        Neighbors of each row in the graph.
+    n_components : int, "auto" or None, default None
+        Rows are first projected on that many leading principal directions of all rows, or of the labelled ones with
+        ``unlabeled_weight=0``. ``"auto"`` leaves it to ``solver="auto"``, and is None for the others.
     loss : "auto", "exp", "hat", "squared_hat", "ramp" or a configured loss, default "auto"
         The loss u of an unlabelled row. ``"auto"`` is the solver's own, ``"exp"`` for TSG.
     labeled_loss : "auto", "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "auto"
@@ -93,8 +98,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
-        Memory for random frequencies or kernel values that are kept during `fit`; others are recomputed when needed.
-        It changes results in the last digits only. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
+        Memory for random frequencies or kernel values that are kept during `fit`. Results differ in the last digits
+        only. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     n_jobs : int or None, default None
         Threads, of a worker for dask collections (None: all); -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -111,19 +116,18 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     classes_ : array of shape (n_classes,)
     n_iter_ : int
     history_ : dict of arrays of length `n_iter_`
-        One entry per iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, fraction of
-        unlabelled rows predicted positive, and what else the solver records; if folds were trained, also error,
-        balanced error and average precision on held-out rows.
+        One entry per iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, what else the
+        solver records, and, if folds were trained, error, balanced error and average precision on held-out rows.
     safety_ : Safety or None
-        With ``unlabeled_weight="auto"``: the chosen weight, the scores of each on held-out rows, and a plain sentence.
+        What was chosen with ``unlabeled_weight="auto"``, the scores on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
-        A label for each training row: its own, or the predicted one (also if its weight is 0). Computed when first
-        asked for; not for sources and dask collections, for which there is `predict`.
+        A label for each training row: its own, or the predicted one. Computed when first asked for; not for sources and
+        dask collections, for which there is `predict`.
     model_ : Model
-        The learnt function. It holds training rows, labelled and perhaps unlabelled ones, as centres of a kernel
-        expansion.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The learnt function. Its centres are training rows, labelled and perhaps unlabelled ones.
+    column_weights_ : array of shape (n_features,) or None
+        Factors of the columns, which ``solver="auto"`` may learn, else 1; None if rows are projected on directions.
+    n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples
     --------
@@ -150,7 +154,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        solver: str | Solver = "tsg",
+        solver: str | Solver = "auto",
         *,
         kernel: str | Kernel = "rbf",
         gamma: Gamma = "scale",
@@ -158,6 +162,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
         neighbor_weight: float | Literal["auto"] = "auto",
         n_neighbors: int = 10,
+        n_components: int | Literal["auto"] | None = None,
         loss: str | UnlabeledLoss = "auto",
         labeled_loss: str | LabeledLoss = "auto",
         class_prior: Any = None,
@@ -181,6 +186,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.unlabeled_weight = unlabeled_weight
         self.neighbor_weight = neighbor_weight
         self.n_neighbors = n_neighbors
+        self.n_components = n_components
         self.loss = loss
         self.labeled_loss = labeled_loss
         self.class_prior = class_prior
@@ -270,7 +276,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
             class if there are enough. None remembers all.
         """
         self._check_settings()
-        check_max_labeled(max_labeled, solver(self.solver))
+        check_max_labeled(max_labeled, solver(self.solver, for_arrivals=True))
         previous, is_first, backend = resume_point(self), not hasattr(self, "model_"), training_backend(self)
         rows = training_rows(self, X, y, sample_weight, reset=is_first, backend=backend)
         if solver(self.solver).keeps_all_rows:
@@ -329,13 +335,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Predicting all rows may take longer than training, so it is done when first asked for, from the rows that were
         given to `fit`.
         """
-        check_is_fitted(self, "model_")
         if self._transduction is None:
-            all_rows(self, AttributeError)
-            assert self._fitted_rows is not None
-            backend = backends.backend(self.backend, self.dtype, self.n_jobs)
-            codes = codes_of_all(self._fitted_rows, self.model_, self.dtype, backend)
-            self._transduction = self.classes_[codes]
+            self._transduction = self.classes_[transduced_codes(self)]
         return self._transduction
 
     def save(self, path: Any) -> None:
@@ -380,7 +381,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:
         """The cost and the kernel, given the kernel with a width that fits the rows."""
-        return Tuning(float(self.C), resolved, resolved)
+        return usual_representations(resolved, float(self.C), self, data, seed)
 
     @with_advice("predict fewer rows at a time")
     def _scores(self, X: Any) -> Array:
@@ -391,8 +392,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # a copy at once: another thread may be in partial_fit
-        state.pop("_fitted_rows", None)
-        return state
+        return {name: value for name, value in state.items() if name != "_fitted_rows"}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from s3vm._utils.arrays import as_rows, stack, variance_of
+from s3vm._utils.arrays import as_rows, moments_of, stack
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import above, check
 from s3vm._utils.typing import Array
@@ -17,12 +17,9 @@ from s3vm.backends import Backend
 from s3vm.estimators.labels import as_column, checked_labels, is_labeled
 from s3vm.estimators.preparation import TrainingRows
 from s3vm.estimators.validation import checked_rows, is_dask
-from s3vm.solvers import TSG, Solver, solver
+from s3vm.solvers import Solver, is_auto, solver
 from s3vm.sources import is_source
-from s3vm.sources.dask import ClusterSource, Engine, Part, direct, finished
-
-LARGE_BATCHES = TSG(batch_size=4096)
-"""What ``solver="tsg"`` stands for on a cluster: workers need work between two messages."""
+from s3vm.sources.dask import ClusterSource, Engine, Part, direct, finished, variance_from
 
 _PATIENCE = 30.0
 
@@ -53,11 +50,14 @@ class Cluster(NamedTuple):
 
 
 def cluster_solver(spec: str | Solver) -> Solver:
-    """The solver of that name or the configured one, which must work where the rows are."""
-    chosen = LARGE_BATCHES if isinstance(spec, str) and spec == "tsg" else solver(spec)
-    if not chosen.takes_remote_rows:
+    """The solver of that name, with defaults for a cluster, or the configured one; it must work where the rows are."""
+    chosen = solver(spec)
+    if is_auto(spec):
+        return chosen  # its candidates look at a sample, here
+    with_defaults = chosen.for_cluster()
+    if with_defaults is None:
         raise ValueError(f'solver={spec!r} needs all rows in one place: for dask collections, use "tsg" or TSG(...)')
-    return chosen
+    return with_defaults if isinstance(spec, str) else chosen
 
 
 @contextmanager
@@ -100,11 +100,8 @@ def _load(
     rows = TrainingRows(X, y, np.ones(len(y)))
     if not sum(counts):
         return rows, None
-    n_rows, means, variances = np.array(moments).T
-    mean = n_rows @ means / n_rows.sum()
-    variance = float(n_rows @ (variances + (means - mean) ** 2) / n_rows.sum())
     engine = Engine(estimator.backend, dtype, estimator.n_jobs, estimator.cache_bytes)
-    return rows, ClusterSource(client, parts, counts, X.shape[1], variance, engine, patience)
+    return rows, ClusterSource(client, parts, counts, X.shape[1], variance_from(moments), engine, patience)
 
 
 def check_remote_fit(estimator: Any, X: Any, sample_weight: Any, checkpoint: Any) -> None:
@@ -199,7 +196,7 @@ def _prepared(number: int, X: Any, y: Any, mark: Any, dtype: str) -> Part:
     try:
         if X.shape[0] == 0:
             no_rows = as_rows(X, dtype)
-            return Part(no_rows, no_rows, np.empty(0), (0, 0.0, 0.0))
+            return Part(no_rows, no_rows, np.empty(0), moments_of(no_rows))
         X = checked_rows(S3VMClassifier(dtype=dtype), X, reset=True)
         y = None if y is None else as_column(y)
         check_consistent_length(X, y)
@@ -207,10 +204,9 @@ def _prepared(number: int, X: Any, y: Any, mark: Any, dtype: str) -> Part:
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
     labels = np.empty(0) if y is None else y[labeled]
-    moments = (X.shape[0], float(X.sum(dtype=np.float64)) / (X.shape[0] * X.shape[1]), variance_of(X))
     # Where all rows are unlabelled and of the right kind, they are not copied.
     unlabeled = as_rows(X if not labeled.any() else X[~labeled], dtype)
-    return Part(unlabeled, as_rows(X[labeled], dtype), labels, moments)
+    return Part(unlabeled, as_rows(X[labeled], dtype), labels, moments_of(X))
 
 
 def _summary(part: Part) -> tuple[int, Any, Array, tuple[int, float, float]]:

@@ -32,15 +32,26 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Arra
     return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
 
 
-def stratified_folds(codes: Array, most: int, seed: int, draw: int = 0) -> Array:
-    """The fold of each row, drawn at random: at most `most` folds, each with every class in its training part.
+def stratified_folds(codes: Array, n_folds: int, seed: int, draw: int = 0, groups: Array | None = None) -> Array:
+    """The fold of each row, drawn at random, the classes spread evenly; another `draw` gives other folds.
 
-    A class with one row cannot be held out; then all rows are in fold 0. Another `draw` gives other folds.
+    Rows of one group share a fold. Every class stays in every training part: rows without which one would be empty are
+    in none, fold -1.
     """
-    n_folds = min(most, int(np.bincount(codes).min()))
-    shuffle = philox.words(seed, Purpose.FOLD, draw, len(codes), 1)[:, 0]
-    folds = np.empty(len(codes), dtype=np.intp)
-    folds[np.lexsort((shuffle, codes))] = np.arange(len(codes)) % n_folds
+    _, unit = np.unique(np.arange(len(codes)) if groups is None else groups, return_inverse=True)
+    counts = np.zeros((unit.max() + 1, codes.max() + 1))
+    np.add.at(counts, (unit, codes), 1)
+    shuffle = philox.words(seed, Purpose.FOLD, draw, len(counts), 1)[:, 0]
+    of_unit = np.empty(len(counts), dtype=np.intp)
+    of_unit[np.lexsort((shuffle, counts.argmax(axis=1)))] = np.arange(len(counts)) % n_folds
+    return _with_all_classes(of_unit[unit], codes)
+
+
+def _with_all_classes(folds: Array, codes: Array) -> Array:
+    for fold in range(folds.max() + 1):
+        held_out = folds == fold
+        missing = np.setdiff1d(codes[held_out], codes[~held_out])
+        folds = np.where(held_out & np.isin(codes, missing), -1, folds)
     return folds
 
 
@@ -49,24 +60,29 @@ def folds_by_content(X: Any, n_folds: int) -> Array:
     return (row_digests(X) % np.uint64(n_folds)).astype(np.intp)
 
 
-def held_out_groups(codes: Array, n_folds: int, seed: int, fixed_folds: Array | None = None) -> Array:
-    """Which labelled rows each group of columns is trained without: none, then each fold. Shape (n, 1 + folds)."""
+def held_out_groups(
+    codes: Array, n_folds: int, seed: int, fixed_folds: Array | None = None, groups: Array | None = None
+) -> Array:
+    """Which labelled rows each set of columns is trained without: none, then each fold. Shape (n, 1 + folds).
+
+    With few labels of two classes, each row, or group of rows, is a fold of its own.
+    """
     no_rows = np.zeros((len(codes), 1), dtype=bool)
     if fixed_folds is not None:
         held_out = fixed_folds[:, None] == np.arange(N_FOLDS)
         return np.hstack([no_rows, held_out & ~held_out.all(axis=0)])  # equal rows may all be in one fold
     if len(codes) < FEW_LABELS and codes.max() == 1:
-        # Each row on its own, except the only one of its class, without which there is nothing to train.
-        return np.hstack([no_rows, np.eye(len(codes), dtype=bool)[:, np.bincount(codes)[codes] > 1]])
-    folds = stratified_folds(codes, n_folds or N_FOLDS, seed)
-    if folds.max() == 0:
-        warn(
-            "a class has a single labelled row, which cannot be held out: probabilities are calibrated on training "
-            "rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label another row of "
-            "that class"
-        )
-        return no_rows
-    return np.hstack([no_rows, folds[:, None] == np.arange(folds.max() + 1)])
+        units = np.arange(len(codes)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        folds = _with_all_classes(units, codes)
+    else:
+        folds = stratified_folds(codes, n_folds or N_FOLDS, seed, groups=groups)
+        if folds.max() < 0:
+            warn(
+                "every class has a single labelled row, which cannot be held out: probabilities are calibrated on "
+                "training rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label "
+                "more rows"
+            )
+    return np.hstack([no_rows, folds[:, None] == np.unique(folds[folds >= 0])])
 
 
 def newest_labels(labels: Array, most: int) -> Array:

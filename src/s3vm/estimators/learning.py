@@ -8,13 +8,15 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.auto import learn_from_candidates
 from s3vm.estimators.choice import Choice, calibrate, choose_model
+from s3vm.estimators.components import directions_of, rows_on_directions
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Plan, Tuning, make_plan
-from s3vm.estimators.preparation import PreparedRows, TrainingRows, prepare, resolve_kernel
+from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows, prepare, resolve_kernel
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.settings import fixed_settings, seed_of
 from s3vm.solvers import Solver, State, is_auto, solver
 from s3vm.sources import Source
+from s3vm.sources.reservoir import ReservoirSource
 from s3vm.training import checkpoints
 from s3vm.training.history import join_histories, thin_history
 from s3vm.training.loop import StoppingRules, train
@@ -23,6 +25,7 @@ _NAMED_IN_CHECKPOINTS = (
     "unlabeled_weight",
     "neighbor_weight",
     "n_neighbors",
+    "n_components",
     "class_prior",
     "class_weight",
     "probability",
@@ -32,6 +35,8 @@ _NAMED_IN_CHECKPOINTS = (
 class Learned(NamedTuple):
     """The results of a fit."""
 
+    given: TrainingRows
+    directions: Array | None  # on which the rows were projected
     data: PreparedRows
     plan: Plan
     solver: Solver
@@ -56,21 +61,23 @@ def learn(
     The parameters of the estimator are read, and its `_tune` is called; nothing is set.
     """
     rules = rules or StoppingRules(estimator.max_seconds, estimator.early_stopping)
-    chosen = with_solver or solver(estimator.solver)
+    is_followed = isinstance(source, ReservoirSource)
+    chosen = with_solver or solver(estimator.solver, is_followed)
     if source is not None and chosen.keeps_all_rows:
         raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
-    data = prepare(estimator, rows, source)
+    seed = _seed(estimator, rules) if previous is None else previous.state.seed
+    directions = directions_of(estimator, rows, source, seed) if previous is None else previous.directions
+    data = prepare(estimator, *rows_on_directions(rows, source, directions, backend))
     _check_classes(data.classes, expected_classes)
     if previous is not None:
         previous.check_classes(data.classes)
-    seed = _seed(estimator, rules) if previous is None else previous.state.seed
     tuning = _tuning(estimator, data, seed, previous, backend)
     if data.arrivals is not None:
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
-    if is_auto(estimator.solver) and data.source is not None and estimator.unlabeled_weight != 0:
+    if is_auto(estimator.solver) and not is_followed:
         plan, history, choice = learn_from_candidates(estimator, data, tuning, seed, backend, rules)
-        return Learned(data, plan, chosen, None, history, choice)
+        return Learned(rows, directions, data, plan, chosen, None, history, choice)
     plan = make_plan(estimator, chosen, data, tuning, seed, n_folds, backend)
     chosen, start = continued(chosen, plan.problem, backend, previous, data.arrivals)
     named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
@@ -78,7 +85,8 @@ def learn(
     trained = state.model()
     if not trained.is_finite:
         raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-    return Learned(data, plan, chosen, state, history, choose_model(trained, plan, data.codes, backend))
+    choice = choose_model(trained, plan, data.codes, backend)
+    return Learned(rows, directions, data, plan, chosen, state, history, choice)
 
 
 def _check_classes(classes: Array, expected: Any) -> None:
@@ -108,6 +116,7 @@ def attributes(
 ) -> dict[str, Any]:
     """What a fit sets on the estimator, all at once, since another thread may be predicting."""
     data, plan, choice, history = learned.data, learned.plan, learned.choice, learned.history
+    model = choice.model.after(learned.directions)
     if previous is not None:
         history = thin_history(join_histories(estimator.history_, history))
     values = {
@@ -115,11 +124,12 @@ def attributes(
         "history_": history,
         "n_iter_": learned.state.iteration if learned.state is not None else int(history["iteration"][-1]),
         "C_": plan.tuning.C,
-        "kernel_": choice.model.kernel,
+        "kernel_": model.kernel,
+        "column_weights_": model.column_weights,
         "safety_": choice.safety,
-        "model_": choice.model,
+        "model_": model,
         "_resume_point": _resume_point(estimator, learned),
-        "_fitted_rows": data.fitted_rows,
+        "_fitted_rows": None if data.is_streamed else FittedRows.of(learned.given, data.labeled_at, data.labels),
         "_labeled_rows": None,
         "_transduction": None,
         **plan.tuning.report,
@@ -136,6 +146,6 @@ def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:
         return None
     if arrivals is not None:
         arrivals.release()  # the newest rows have been learnt from
-    rows = data.given if keeps_all or arrivals is not None else None
-    fixed = fixed_settings(estimator)
-    return ResumePoint(learned.state.detached(), fixed, data.classes, plan.n_folds, plan.tuning.C, rows, arrivals)
+    rows = learned.given if keeps_all or arrivals is not None else None
+    state, fixed = learned.state.detached(), fixed_settings(estimator)
+    return ResumePoint(state, fixed, data.classes, plan.n_folds, plan.tuning.C, rows, arrivals, learned.directions)

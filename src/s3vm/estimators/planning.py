@@ -1,13 +1,16 @@
 """The second step of a fit: the problem, whose columns are classes, folds held out, and weights to choose from."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from s3vm._utils.arrays import host, stack
+from s3vm._utils.settings import invalid, number
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
+from s3vm.estimators.candidates import Representation
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS
@@ -15,7 +18,7 @@ from s3vm.estimators.settings import losses_of
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
-from s3vm.solvers import Solver
+from s3vm.solvers import Solver, is_auto
 from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
@@ -30,6 +33,13 @@ class Tuning(NamedTuple):
     kernel: Kernel  # with a numeric width
     supervised_kernel: Kernel  # of the SVM of the labelled rows, with which unlabelled rows have to compete
     report: dict[str, Any] = {}  # noqa: RUF012 - never changed; attributes of the estimator that say how they were chosen
+    others: tuple[Representation, ...] = ()  # of which labelled rows held out may confirm some
+    projection: Array | None = None
+    relearn: Callable[[Array], Array] | None = None
+
+    @property
+    def all(self) -> tuple[Representation, ...]:
+        return (Representation(self.kernel, self.C, self.projection, self.relearn), *self.others)
 
 
 class Plan(NamedTuple):
@@ -44,6 +54,15 @@ class Plan(NamedTuple):
     @property
     def n_folds(self) -> int:
         return self.held_out.shape[1] - 1
+
+
+def has_candidates(settings: Any, data: PreparedRows) -> bool:
+    """Whether candidates of what unlabelled rows know are compared; those of `partial_fit` are followed by one solver.
+
+    A weight of 0 also switches off the neighbors, unless these have a number of their own.
+    """
+    is_looked_at = settings.unlabeled_weight != 0 or number(settings.neighbor_weight) > 0
+    return is_auto(settings.solver) and data.source is not None and data.arrivals is None and is_looked_at
 
 
 def make_plan(
@@ -128,10 +147,8 @@ def class_priors(class_prior: Any, n_classes: int, codes: Array, weight: Array, 
     except (TypeError, ValueError):
         prior = np.empty(0)
     if prior.shape != (n_classes,) or not np.all(prior > 0) or not np.isclose(prior.sum(), 1.0):
-        raise ValueError(
-            f"class_prior={class_prior!r} is not valid: give one positive number per class ({n_classes} classes), in "
-            "the order of classes_, that sum to 1"
-        )
+        expected = f"one positive number per class ({n_classes} classes), in the order of classes_, that sum to 1"
+        raise invalid("class_prior", class_prior, expected)
     return np.tile(prior, (held_out.shape[1], 1))
 
 

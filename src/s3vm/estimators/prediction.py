@@ -7,11 +7,14 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils.validation import check_is_fitted
 
+from s3vm import backends
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.preparation import FittedRows
+from s3vm.estimators.resuming import all_rows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
@@ -31,13 +34,16 @@ def scores_of(model: Model, X: Any, positions: Array | None, dtype: str, backend
     return scores
 
 
-def codes_of_all(fitted: FittedRows, model: Model, dtype: str, backend: Backend) -> Array:
+def transduced_codes(estimator: Any) -> Array:
     """The class code of each training row: its own, or the predicted one."""
-    X = fitted.rows.X
+    check_is_fitted(estimator, "model_")
+    all_rows(estimator, AttributeError)
+    fitted: FittedRows = estimator._fitted_rows
+    X, backend = fitted.rows.X, backends.backend(estimator.backend, estimator.dtype, estimator.n_jobs)
     codes = np.empty(X.shape[0], dtype=np.intp)
     codes[fitted.labeled_at] = fitted.codes
     others = np.setdiff1d(np.arange(X.shape[0]), fitted.labeled_at, assume_unique=True)
-    codes[others] = predicted_codes(scores_of(model, X, others, dtype, backend))
+    codes[others] = predicted_codes(scores_of(estimator.model_, X, others, estimator.dtype, backend))
     return codes
 
 

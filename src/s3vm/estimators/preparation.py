@@ -8,6 +8,7 @@ from sklearn.utils import compute_sample_weight
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, stack
+from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.folds import distinct_rows
@@ -46,9 +47,7 @@ class TrainingRows(NamedTuple):
         """All rows but those of the given numbers."""
         rows = np.asarray(rows)
         if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
-            raise ValueError(
-                f"rows={rows!r} is not valid: give row numbers from 0 to {len(self.y) - 1}, in the order of arrival"
-            )
+            raise invalid("rows", rows, f"row numbers from 0 to {len(self.y) - 1}, in the order of arrival")
         return self.at(np.delete(np.arange(len(self.y)), rows))
 
 
@@ -81,7 +80,7 @@ def _spread(X: Any) -> Any:
 class PreparedRows(NamedTuple):
     """The rows of a fit as training needs them."""
 
-    given: TrainingRows  # with labels and marks, as they came
+    given: TrainingRows  # with labels and marks
     is_labeled: Array  # which of them have a label
     labeled_at: Array  # the numbers of the labelled rows with a weight above 0
     labels: Array  # their codes
@@ -101,11 +100,6 @@ class PreparedRows(NamedTuple):
     def arrivals(self) -> ReservoirSource | None:
         """The unlabelled rows of `partial_fit`."""
         return self.source if isinstance(self.source, ReservoirSource) else None
-
-    @property
-    def fitted_rows(self) -> FittedRows | None:
-        """What predicts the training rows later; None for a source, whose rows do not stay."""
-        return None if self.is_streamed else FittedRows.of(self.given, self.labeled_at, self.labels)
 
 
 def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> PreparedRows:
@@ -142,10 +136,8 @@ def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
         row_factors = np.zeros(len(codes))
     factors = np.array([row_factors[np.argmax(codes == code)] for code in range(len(classes))])
     if not np.all((factors > 0) & (factors < np.inf)):
-        raise ValueError(
-            f"class_weight={class_weight!r} is not valid: give a dict with a finite number above 0 for each class of "
-            f'{classes.tolist()}, "balanced" or None'
-        )
+        expected = f'a dict with a finite number above 0 for each class of {classes.tolist()}, "balanced" or None'
+        raise invalid("class_weight", class_weight, expected)
     return factors
 
 

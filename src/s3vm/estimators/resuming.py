@@ -27,6 +27,7 @@ class ResumePoint(NamedTuple):
     C: float
     rows: TrainingRows | None = None  # all, if the solver keeps them; the labelled ones that `partial_fit` remembers
     arrivals: ReservoirSource | None = None  # the unlabelled rows of `partial_fit`
+    directions: Array | None = None  # on which rows are projected
 
     def check_classes(self, classes: Array) -> None:
         if not np.array_equal(classes, self.classes):
@@ -41,8 +42,8 @@ def resume_point(estimator: Any) -> ResumePoint | None:
     point: ResumePoint | None = estimator._resume_point
     if point is not None and point.settings != fixed_settings(estimator):
         raise ValueError(
-            "training can only continue with the same solver, kernel, gamma, C, dtype, probability and random_state; "
-            "set warm_start=False, or call fit with all rows, to start again"
+            "training can only continue with the same solver, kernel, gamma, C, n_components, dtype, probability and "
+            "random_state; set warm_start=False, or call fit with all rows, to start again"
         )
     return point
 

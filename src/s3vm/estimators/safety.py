@@ -1,7 +1,7 @@
 """Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import average_precision_score, balanced_accuracy_score
@@ -68,10 +68,8 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     known = np.isfinite(supervised).all(axis=1)
     n_labeled = int(known.sum())
     codes, supervised = codes[known], supervised[known]
-    uncertain = n_labeled < _UNCERTAIN
-    if n_labeled < 4 or not held_out:
-        sentence = "too few labelled rows to tell whether unlabelled rows help; using the supervised solution"
-        return Safety(0.0, {}, n_labeled, True, sentence)
+    if n_labeled < FEWEST_TO_CHOOSE or not held_out:
+        return undecided(n_labeled)
     base = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
     for weight, all_scores in held_out.items():
@@ -79,18 +77,7 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
         scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
     good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labeled)]
     chosen = max(good, default=0.0)
-    before, after = scores[0.0], scores[chosen]
-    if chosen:
-        sentence = (
-            f"unlabelled rows lowered the cross-validated Brier score from {before['brier']:.4f} to "
-            f"{after['brier']:.4f} and changed the error from {before['error']:.1%} to {after['error']:.1%}; "
-            f"using them with weight {chosen:g}"
-        )
-    else:
-        sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
-    if uncertain:
-        sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
-    return Safety(chosen, scores, n_labeled, uncertain, sentence)
+    return _decided(chosen, scores, n_labeled, "unlabelled rows", f"them with weight {chosen:g}")
 
 
 def undecided(n_labeled: int) -> Safety:
@@ -99,29 +86,43 @@ def undecided(n_labeled: int) -> Safety:
     return Safety(0.0, {}, n_labeled, True, sentence)
 
 
-def safety_of(codes: Array, supervised: Array, averaged: Array | None, accepted: "list[Any]") -> Safety:
-    """The reasons of a choice among candidates: scores of labelled rows held out, before and after."""
-    n_labeled = len(codes)
+def safety_of(
+    codes: Array,
+    supervised: Array,
+    averaged: Array | None = None,
+    weights: Sequence[float] = (),
+    causes: Sequence[str] = (),
+) -> Safety:
+    """The reasons of a choice among candidates: scores of labelled rows held out, before and after.
+
+    `weights` of gaps and neighbors are those of the candidates accepted, and `causes` what they know.
+    """
     losses = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, losses) | {"z": 0.0}}
-    uncertain = n_labeled < _UNCERTAIN
-    weight, sentence = (
-        0.0,
-        "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution",
-    )
-    if averaged is not None:
-        after = brier_losses(codes, averaged)
-        weight = max(max(candidate) for candidate in accepted)
-        scores[weight] = _measures(codes, averaged, after) | {"z": standard_errors(after - losses)}
-        kinds = [
-            *["gaps"] * any(candidate.unlabeled_weight > 0 for candidate in accepted),
-            *["neighbors"] * any(candidate.neighbor_weight > 0 for candidate in accepted),
-        ]
+    if averaged is None:
+        return _decided(0.0, scores, len(codes))
+    after = brier_losses(codes, averaged)
+    weight = max(weights) or 1.0  # directions alone have no weight
+    scores[weight] = _measures(codes, averaged, after) | {"z": standard_errors(after - losses)}
+    *others, last = causes
+    cause = f"{', '.join(others)} and {last}" if others else last
+    n = len(weights)
+    used = f"the average of {n} candidates" if n > 1 else "one candidate"
+    return _decided(weight, scores, len(codes), f"{cause} of the unlabelled rows", used)
+
+
+def _decided(
+    weight: float, scores: dict[float, dict[str, float]], n_labeled: int, cause: str = "", used: str = ""
+) -> Safety:
+    """The choice of a weight: `cause` is what lowered the Brier score, and `used` what the model consists of."""
+    before, after = scores[0.0], scores[weight]
+    sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
+    if weight:
         sentence = (
-            f"{' and '.join(kinds)} of the unlabelled rows lowered the cross-validated Brier score from "
-            f"{losses.mean():.4f} to {after.mean():.4f} and changed the error from {scores[0.0]['error']:.1%} to "
-            f"{scores[weight]['error']:.1%}; using the average of {len(accepted)} candidate{'s' * (len(accepted) > 1)}"
+            f"{cause} lowered the cross-validated Brier score from {before['brier']:.4f} to {after['brier']:.4f} and "
+            f"changed the error from {before['error']:.1%} to {after['error']:.1%}; using {used}"
         )
+    uncertain = n_labeled < _UNCERTAIN
     if uncertain:
         sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
     return Safety(weight, scores, n_labeled, uncertain, sentence)

@@ -9,11 +9,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from s3vm import backends
-from s3vm._utils.settings import Setting, above, at_least, check, integer, number, switch
+from s3vm._utils.settings import Setting, above, at_least, check, integer, invalid, number, switch
 from s3vm.backends import Backend
 from s3vm.kernels import kernel
 from s3vm.losses import LabeledLoss, UnlabeledLoss, labeled_loss, unlabeled_loss
 from s3vm.solvers import Solver, is_auto, solver
+from s3vm.solvers.base import check_graph
 
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
@@ -66,11 +67,12 @@ def check_estimator(estimator: Any) -> None:
     """
     for name, value in estimator.get_params(deep=False).items():
         if isinstance(value, np.ndarray) and value.ndim and name not in _MAY_BE_ARRAYS:
-            raise ValueError(f"{name}={value!r} is not valid: give one value, not an array")
+            raise invalid(name, value, "one value, not an array")
     check("C", estimator.C, above(0))
     check("unlabeled_weight", estimator.unlabeled_weight, at_least(0), "auto", "paper")
     check("neighbor_weight", estimator.neighbor_weight, at_least(0), "auto")
     check("n_neighbors", estimator.n_neighbors, integer())
+    check("n_components", estimator.n_components, integer(), "auto", None)
     check("unlabeled", estimator.unlabeled, _mark)
     check("probability", estimator.probability, switch)
     check("warm_start", estimator.warm_start, switch)
@@ -79,11 +81,7 @@ def check_estimator(estimator: Any) -> None:
     losses_of(estimator, solver(estimator.solver))
     if is_auto(estimator.solver):
         _check_auto(estimator)
-    elif number(estimator.neighbor_weight) > 0 and not solver(estimator.solver).takes_graph:
-        raise ValueError(
-            f'neighbor_weight={estimator.neighbor_weight!r} needs a solver that takes a graph: give solver="auto" or '
-            '"batch", or leave neighbor_weight="auto", which is 0 for the others'
-        )
+    check_graph(solver(estimator.solver), number(estimator.neighbor_weight) > 0)
 
 
 def _check_auto(estimator: Any) -> None:
@@ -93,7 +91,10 @@ def _check_auto(estimator: Any) -> None:
     if estimator.warm_start:
         raise ValueError('solver="auto" averages several runs, which cannot be continued: set warm_start=False')
     for name in ("loss", "labeled_loss"):
-        check(name, getattr(estimator, name), "auto")
+        if getattr(estimator, name) != "auto":
+            raise ValueError(
+                f'solver="auto" has losses of its own: give {name}="auto", or solver="tsg" for another loss'
+            )
 
 
 def check_checkpointing(estimator: Any) -> None:
@@ -109,11 +110,7 @@ def check_checkpointing(estimator: Any) -> None:
 def losses_of(settings: Any, solver: Solver) -> tuple[LabeledLoss, UnlabeledLoss]:
     """The losses of labelled and unlabelled rows; "auto" is the solver's own."""
     labeled, unlabeled = solver.losses
-    is_auto = [isinstance(loss, str) and loss == "auto" for loss in (settings.labeled_loss, settings.loss)]
-    return (
-        labeled() if is_auto[0] else labeled_loss(settings.labeled_loss),
-        unlabeled() if is_auto[1] else unlabeled_loss(settings.loss),
-    )
+    return labeled_loss(settings.labeled_loss, labeled), unlabeled_loss(settings.loss, unlabeled)
 
 
 def training_backend(settings: Any) -> Backend:
@@ -125,7 +122,15 @@ def fixed_settings(settings: Any) -> tuple[Any, ...]:
     """The settings that must not change between a fit and its continuation."""
     kind = type(solver(settings.solver))
     resolved = kernel(settings.kernel, settings.gamma)
-    return kind, resolved, settings.C, settings.dtype, settings.probability, settings.random_state
+    return (
+        kind,
+        resolved,
+        settings.C,
+        settings.n_components,
+        settings.dtype,
+        settings.probability,
+        settings.random_state,
+    )
 
 
 def seed_of(random_state: Any) -> int:
@@ -135,13 +140,13 @@ def seed_of(random_state: Any) -> int:
     try:
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     except ValueError:
-        raise ValueError(
-            f"random_state={random_state!r} is not valid: give an integer from 0 to 2**64 - 1, a RandomState or None"
-        ) from None
+        expected = "an integer from 0 to 2**64 - 1, a RandomState or None"
+        raise invalid("random_state", random_state, expected) from None
 
 
 def can_continue(estimator: Any) -> bool:
-    if not (solver(estimator.solver).keeps_all_rows or solver(estimator.solver).follows_stream):
+    chosen = solver(estimator.solver, for_arrivals=True)
+    if not (chosen.keeps_all_rows or chosen.follows_stream):
         raise AttributeError('partial_fit needs a solver that continues with other rows: "tsg", "frs" or "incremental"')
     return True
 

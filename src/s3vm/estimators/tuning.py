@@ -3,35 +3,34 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from s3vm._utils.arrays import host
 from s3vm._utils.progress import ProgressBar
-from s3vm._utils.scores import brier_losses, predicted_codes
+from s3vm._utils.scores import brier_losses
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.folds import stratified_folds
+from s3vm.estimators.grid import Grid, LabeledRows, best_cell
 from s3vm.estimators.learning import learn
-from s3vm.estimators.planning import Tuning, one_against_rest
+from s3vm.estimators.planning import Tuning, has_candidates
 from s3vm.estimators.preparation import PreparedRows, TrainingRows
+from s3vm.estimators.representations import tune_representations, usual_representations
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
 from s3vm.estimators.settings import inherits_settings, numbers_above_0
 from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel
 from s3vm.solvers import Solver, solver
-from s3vm.solvers.supervised import in_steps, labeled_gram
 from s3vm.training.loop import StoppingRules
 
 _FEW_LABELS_C = 30.0
-_USUAL_C, _USUAL_FACTOR = 10.0, 2.0  # do well on most sets; the factor is of the median width
-_MORE_ERRORS, _NOISE = 2, 0.5
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
 _NEIGHBOR_OCTAVES = 1.5  # how far another width may be away
 _CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
-_MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that were needed
 _SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
 
 
@@ -57,8 +56,8 @@ class S3VMClassifierCV(S3VMClassifier):
         The widths tried, as multiples of `gamma`.
     gamma : float, "scale" or "median", default "median"
     n_folds : int, default 5
-    solver, kernel, unlabeled_weight, loss, labeled_loss, class_prior, class_weight, unlabeled, probability, backend,
-    dtype, cache_bytes, n_jobs, random_state, verbose, max_seconds, early_stopping
+    solver, kernel, unlabeled_weight, n_components, loss, labeled_loss, class_prior, class_weight, unlabeled,
+    probability, backend, dtype, cache_bytes, n_jobs, random_state, verbose, max_seconds, early_stopping
         As in `S3VMClassifier`.
 
     Attributes
@@ -83,15 +82,17 @@ class S3VMClassifierCV(S3VMClassifier):
     @inherits_settings(S3VMClassifier, without=("C", "warm_start"))
     def __init__(
         self,
-        solver: str | Solver = "tsg",
+        solver: str | Solver = "auto",
         *,
+        kernel: str | Kernel = "auto",
         gamma: Gamma = "median",
+        n_components: int | Literal["auto"] | None = "auto",
         Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
         factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         n_folds: int = 5,
         **settings: Any,
     ) -> None:
-        super().__init__(solver, gamma=gamma, **settings)
+        super().__init__(solver, kernel=kernel, gamma=gamma, n_components=n_components, **settings)
         self.Cs = Cs
         self.factors = factors
         self.n_folds = n_folds
@@ -106,14 +107,17 @@ class S3VMClassifierCV(S3VMClassifier):
         Cs, factors = ([float(value) for value in values] for values in (self.Cs, self.factors))
         folds = stratified_folds(data.codes, self.n_folds, seed, draw=1)
         report: dict[str, Any] = {"cv_errors_": None, "cv_gammas_": None, "cv_briers_": None}
-        if len(data.codes) < FEW_LABELS or folds.max() == 0:
+        if len(data.codes) < FEW_LABELS or folds.max() < 1:
             C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
             usual = replace(resolved, gamma=factor * resolved.width)
-            return Tuning(C, usual, usual, report)
-        cost = data.weight * data.factor
-        targets = one_against_rest(data.codes)
-        C, kernel, errors = tune(resolved, data.X, targets, data.codes, cost, folds, Cs, factors)
+            return usual_representations(usual, C, self, data, seed)._replace(report=report)
+        grid = Grid(LabeledRows(data.X, data.codes, data.weight * data.factor, folds), Cs, factors)
         widths = resolved.width * np.array(factors)
+        if data.source is not None and has_candidates(self, data):
+            sample = host(data.source.sample(seed, _PILOT_ROWS))
+            tuning, errors = tune_representations(resolved, grid, self, sample, seed)
+            return tuning._replace(report=report | {"cv_errors_": errors, "cv_gammas_": widths})
+        C, kernel, _, errors = best_cell(resolved, grid)
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
         tuning = Tuning(C, kernel, kernel, report)
         octaves = np.abs(np.log2(widths / kernel.width))
@@ -183,50 +187,3 @@ def _best_width(first_width: float, pilots: dict[float, _Pilot]) -> float:
         if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= z
     ]
     return min(better, key=lambda width: float(pilots[width].losses.mean()), default=first_width)
-
-
-def tune(
-    kernel: Kernel,
-    rows: Rows,
-    targets: Array,
-    codes: Array,
-    cost: Array,
-    folds: Array,
-    Cs: Sequence[float],
-    factors: Sequence[float],
-) -> tuple[float, Kernel, Array]:
-    """The cell of the grid `Cs` times ``factors * kernel.width`` that does best on held-out rows.
-
-    A few hundred rows cannot distinguish good cells: the fewest errors are often luck. So a cell counts as good if its
-    Brier score is within half a standard error of the best, row by row, and it makes at most two errors more than the
-    fewest; of these, the one nearest to C = 10 and a factor of 2, on a logarithmic scale, is taken. `cost` is the
-    cost of each row at C = 1, `folds` their folds. Also returns the errors of all cells, by C and factor.
-    """
-    n_folds, n_outputs = int(folds.max()) + 1, targets.shape[1]
-    in_training = np.repeat(folds[:, None] != np.arange(n_folds), n_outputs, axis=1)
-    all_rows = np.arange(len(codes))
-    wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
-    for j, factor in enumerate(factors):
-        gram = labeled_gram(replace(kernel, gamma=factor * kernel.width), rows)
-        if not np.isfinite(gram).all():
-            wrong[:, j] = losses[:, j] = 1
-            continue
-        for i, C in enumerate(Cs):
-            costs = C * cost[:, None] * in_training
-            dual, intercept, is_solved = in_steps(gram, np.tile(targets, n_folds), costs, _MAX_STEPS)
-            if not is_solved:
-                wrong[i, j] = losses[i, j] = 1
-                continue
-            scores = (gram @ dual + intercept).reshape(len(codes), n_folds, n_outputs)[all_rows, folds]
-            wrong[i, j], losses[i, j] = predicted_codes(scores) != codes, brier_losses(codes, scores)
-    weight = cost / cost.sum()
-    errors, briers = wrong @ weight, losses @ weight
-    errors[wrong.all(axis=2)] = 1  # to the last bit
-    excess = losses - losses.reshape(-1, len(codes))[briers.argmin()]
-    noise = np.sqrt((excess - (excess @ weight)[..., None]) ** 2 @ weight / len(codes))
-    good = (errors <= errors.min() + (_MORE_ERRORS + 0.5) / len(codes)) & (excess @ weight <= _NOISE * noise)
-    if not good.any():
-        good = errors <= errors.min()
-    distance = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
-    row, column = divmod(int(np.where(good, distance, np.inf).argmin()), len(factors))
-    return float(Cs[row]), replace(kernel, gamma=factors[column] * kernel.width), errors

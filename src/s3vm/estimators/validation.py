@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from s3vm._utils.arrays import as_rows, host, is_tensor
 from s3vm._utils.input_checks import LARGEST, as_csr, check_numbers, check_size, is_masked, warn_of_lost_digits
 from s3vm._utils.progress import ProgressBar
+from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
@@ -125,9 +126,7 @@ def _as_source(estimator: Any, X_unlabeled: Any, backend: Backend) -> Any:
         return ArraySource(X, chosen, estimator.dtype)
     if callable(X_unlabeled) or hasattr(X_unlabeled, "__iter__"):
         return BatchSource(X_unlabeled, dtype=estimator.dtype)
-    raise ValueError(
-        f"X_unlabeled={X_unlabeled!r} is not valid: give an array, a path, a source or an iterable of batches"
-    )
+    raise invalid("X_unlabeled", X_unlabeled, "an array, a path, a source or an iterable of batches")
 
 
 def checked_rows(estimator: Any, X: Any, *, reset: bool, backend: Backend | None = None) -> Any:

@@ -1,5 +1,6 @@
 """The numbers behind the plots and reports of a fitted classifier: columns, errors and their uncertainty."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.labels import split_labels
+from s3vm.model import Model
 
 Columns = dict[str, Array]
 
@@ -23,7 +25,7 @@ _Z = 1.96  # standard errors on either side of a 95% interval
 
 
 def final_classifier(clf: Any) -> Any:
-    """The fitted classifier itself, given it, a pipeline that ends in it, or a search whose best estimator it is."""
+    """The classifier itself, the last step of a pipeline, or the best estimator of a search."""
     estimator = getattr(clf, "best_estimator_", clf)
     if isinstance(estimator, Pipeline):
         estimator = estimator[-1]
@@ -223,7 +225,26 @@ def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
     return None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence}
 
 
-def model_facts(clf: S3VMClassifier) -> dict[str, Any]:
+def largest_weights(model: Model, names: Sequence[str] | None = None, most: int = 5) -> dict[str, float] | None:
+    """The columns with the largest factors, and these; None if columns are taken as they are, or projected."""
+    if model.projection is None or model.column_weights is None:
+        return None
+    order = np.argsort(-np.abs(model.column_weights), kind="stable")[:most].tolist()
+    return {names[at] if names else f"feature {at}": float(model.column_weights[at]) for at in order}
+
+
+def projection_text(model: Model, names: Sequence[str] | None = None) -> str | None:
+    """What is done to the columns in front of the kernel, in a few words."""
+    largest = largest_weights(model, names)
+    if largest is not None:
+        more = f" and {model.n_dims - len(largest):,} more" if model.n_dims > len(largest) else ""
+        return f"column weights: {', '.join(f'{name} {weight:.2g}' for name, weight in largest.items())}{more}"
+    if model.projection is None:
+        return None
+    return f"{model.n_dims:,} direction{'s' * (model.n_dims > 1)} of {model.n_features_in:,} columns"
+
+
+def model_facts(clf: S3VMClassifier, names: Sequence[str] | None = None) -> dict[str, Any]:
     """What a fitted classifier consists of."""
     model = clf.model_
     weight: Any = clf.safety_.weight if clf.safety_ is not None else clf.unlabeled_weight
@@ -237,5 +258,6 @@ def model_facts(clf: S3VMClassifier) -> dict[str, Any]:
         "classes": clf.classes_.tolist(),
         "features": int(np.prod(model.coefficients.shape[:2])),
         "centers": 0 if model.weights is None else len(model.weights),
-        "dimensions": model.n_dims,
+        "dimensions": model.n_features_in,
+        "projection": projection_text(model, names),
     }

@@ -13,6 +13,7 @@ from s3vm.estimators.safety import Safety
 from s3vm.inspect import diagnostics, plot
 from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, held_out_error, score_measures
 from s3vm.inspect.page import Section, write_page
+from s3vm.model import Model
 
 _MEASURES = {
     "brier": ("Brier score", ".4f"),
@@ -21,6 +22,7 @@ _MEASURES = {
     "balanced_error": ("balanced error", ".1%"),
     "average_precision": ("average precision", ".1%"),
 }
+_MOST_COLUMNS = 20
 _WIDTH = 4.8  # inches: narrow enough to be readable on a phone
 
 
@@ -50,11 +52,6 @@ def write_report(
     """
     fit = _Fit(clf, X, y, test)
     return write_page(path, title, fit.summary(), fit.sections(), {**(more or {}), **settings(clf)}, fit.headline())
-
-
-def sections(clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None) -> list[Section]:
-    """The sections of `write_report`, for use in another report."""
-    return list(_Fit(clf, X, y, test).sections())
 
 
 def settings(clf: Any) -> dict[str, Any]:
@@ -121,6 +118,8 @@ class _Fit:
             text = f"{self.test['rows']:,} rows that were not trained on."
             yield Section("On test rows", text, table=self.test_table(self.test))
         yield Section("The classes", table=self.classes())
+        if self.classifier.model_.projection is not None:
+            yield self.columns(self.classifier.model_)
         yield from self.pictures()
 
     def test_table(self, test: dict[str, Any]) -> dict[str, list[Any]]:
@@ -148,6 +147,15 @@ class _Fit:
             for name in ("recall", "precision"):
                 table[name] = ["–" if np.isnan(entry[name]) else f"{entry[name]:.1%}" for entry in facts]
         return table
+
+    def columns(self, model: Model) -> Section:
+        largest = diagnostics.largest_weights(model, self.sample.feature_names, _MOST_COLUMNS)
+        if largest is None:
+            text = f"Rows are projected on {diagnostics.projection_text(model)}."
+            return Section("The columns", text)
+        text = "Factors of the columns in front of the kernel: the score varies most along those with the largest."
+        weights = [f"{weight:.3g}" for weight in largest.values()]
+        return Section("The columns", text, table={"column": list(largest), "weight": weights})
 
     def pictures(self) -> Iterator[Section]:
         clf = self.clf

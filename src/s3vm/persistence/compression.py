@@ -17,9 +17,10 @@ from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits
 
 from s3vm import backends
+from s3vm._utils.arrays import project
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.scores import predicted_codes
-from s3vm._utils.settings import check, is_integer, number
+from s3vm._utils.settings import between, check, integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.classifier import S3VMClassifier
@@ -51,7 +52,7 @@ class Compression:
     agreement : float
         Fraction of held-out rows for which both models predict the same class.
     least_agreement : float
-        The same among the rows that the old model puts into one class, for the class where it is lowest.
+        The same among the rows of one predicted class of the old model, for the class where it is lowest.
     rms : float
         Root mean square difference of their scores on held-out rows, in standard deviations of the score.
     speed_up : float
@@ -67,7 +68,7 @@ class Compression:
     speed_up: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks the fields, which may come from a stranger's file."""
+        """Checks the fields, which may come from an untrusted file."""
         values = (self.size, self.size_before, self.agreement, self.least_agreement, self.rms, self.speed_up)
         finite = np.isfinite([number(value) for value in values]).all()
         if self.kind not in ("features", "landmarks", "none") or not finite:
@@ -105,7 +106,7 @@ def compress(
         away from the boundary. The more the better, up to 30,000; a third is held out to measure how well both agree.
     tolerance : float in (0, 1), default 0.01
         Fraction of held-out rows that may change their class; in a single class, which may be rare, ten times as many.
-        The size grows until the new model keeps within it.
+        The size grows until the new model stays within it.
     into : "auto", "features" or "landmarks", default "auto"
         The terms of the new model: random features, which are fastest, take one number each in a model file and
         contain nothing of the rows; or kernel functions at means of rows (at the rows themselves, if X is sparse),
@@ -119,8 +120,7 @@ def compress(
         `compression_` of its classifier is the outcome, a `Compression`. If no model that is at least twice as fast
         keeps within the tolerance, a warning says so, and the result is the one that agrees best.
     """
-    if not 0 < number(tolerance) < 1:
-        raise ValueError(f"tolerance={tolerance!r} is not valid: give a number between 0 and 1")
+    check("tolerance", tolerance, between(0, 1))
     check("into", into, "auto", "features", "landmarks")
     parts = split_pipeline(estimator)
     rows = parts.scale(X)
@@ -134,15 +134,17 @@ class _Compressor:
     """A classifier, rows to fit a smaller model to its scores, and held-out rows to compare both."""
 
     def __init__(self, clf: S3VMClassifier, X: Any) -> None:
-        self._clf, self._model = clf, clf.model_
+        self._clf, self._model = clf, replace(clf.model_, projection=None)  # of rows that are projected already
         self._engine = backends.backend(clf.backend, clf.dtype)
         X = checked_rows(clf, X, reset=False, backend=self._engine)
         if X.shape[0] < 4 * _FEWEST:
-            raise ValueError(f"{X.shape[0]} rows are too few to compress a model with: give at least {4 * _FEWEST}")
+            raise ValueError(f"{X.shape[0]} rows are too few to compress a model: give at least {4 * _FEWEST}")
         order = np.random.RandomState(self._model.seed % 2**32).permutation(X.shape[0])
         n_held_out = min(X.shape[0] // 3, _MOST_HELD_OUT)
-        self._held_out = ArraySource(X, order[:n_held_out], clf.dtype).take(slice(None))
-        self._rows = ArraySource(X, order[n_held_out : n_held_out + _MOST_FITTED], clf.dtype).take(slice(None))
+        held_out = ArraySource(X, order[:n_held_out], clf.dtype).take(slice(None))
+        rows = ArraySource(X, order[n_held_out : n_held_out + _MOST_FITTED], clf.dtype).take(slice(None))
+        self._timed = held_out[:_TIMED]
+        self._held_out, self._rows = (project(part, clf.model_.projection) for part in (held_out, rows))
         self._scores = self._decision(self._model, self._rows)
         self._held_out_scores = self._decision(self._model, self._held_out)
         largest = max(float(np.abs(scores).max()) for scores in (self._scores, self._held_out_scores))
@@ -156,12 +158,10 @@ class _Compressor:
         self._weight = 1.0 / (0.1 + margin / max(float(np.median(margin)), 1e-12))
 
     def run(self, tolerance: float, into: str, size: int | None) -> S3VMClassifier:
-        if size is not None and not (is_integer(size) and size <= self._rows.shape[0]):
-            raise ValueError(
-                f"size={size!r} is not valid: give an integer from 1 to {self._rows.shape[0]}, or more rows"
-            )
+        check("size", size, integer(1, self._rows.shape[0]), None)
         model, report = self._search(tolerance, ("features", "landmarks") if into == "auto" else (into,), size)
-        report = replace(report, speed_up=self._seconds(self._model) / self._seconds(model))
+        model = replace(model, projection=self._clf.model_.projection)
+        report = replace(report, speed_up=self._seconds(self._clf.model_) / self._seconds(model))
         if not report.within(tolerance):
             warn(
                 f"the tolerance of {tolerance:.2%} is not reached: {report}. Give more rows or a higher tolerance, or "
@@ -173,7 +173,7 @@ class _Compressor:
         return smaller
 
     def _search(self, tolerance: float, kinds: tuple[str, ...], size: int | None) -> tuple[Model, Compression]:
-        """The first model that keeps within the tolerance, or else the one that agrees best."""
+        """The first model that stays within the tolerance, or else the one that agrees best."""
         before = sum(_counts(self._model))
         best = None
         for kind in kinds:
@@ -244,8 +244,7 @@ class _Compressor:
         return np.concatenate([model.decision(rows[part], self._engine) for part in parts])
 
     def _seconds(self, model: Model) -> float:
-        rows = self._held_out[:_TIMED]
-        return min(timeit.repeat(lambda: model.decision(rows, self._engine), number=1, repeat=3))
+        return min(timeit.repeat(lambda: model.decision(self._timed, self._engine), number=1, repeat=3))
 
 
 def _counts(model: Model) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Model files: one file per model, safe to load from strangers, from which the same model comes back.
+"""Model files: one file per model, safe to load from strangers, and loaded as the same model.
 
 The header (see `s3vm._utils.container`) describes the model; the tensors hold the arrays. No code is loaded: whatever
 the header names is built from a fixed list of parts (`s3vm._utils.codec`), each of which checks its settings.
@@ -83,14 +83,14 @@ def load(path: Any) -> Any:
     except ModelFormatError as problem:
         raise ModelFormatError(f"{path}: {problem}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-        raise ModelFormatError(f"{path}: its parts do not make a model ({short(str(problem))})") from problem
+        raise ModelFormatError(f"{path}: its content is not a valid model ({short(str(problem))})") from problem
 
 
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the settings that a part of an older version has in this one.
+    """The current name and settings of a part written by an older version.
 
-    The TSG of 0.1 was two algorithms, chosen by three switches; what does not concern the chosen one is dropped. Names
-    had two l's.
+    The TSG of 0.1 was two algorithms, chosen by three switches; settings of the other one are dropped. Names had
+    British spelling.
     """
     settings = {_american(setting): value for setting, value in settings.items()}
     known: dict[str, Any] = {kind.__name__: {field.name for field in fields(kind)} for kind in SOLVERS.values()}
@@ -133,6 +133,8 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         "probes": _probes(model.kernel, model.seed, len(model.coefficients), model.n_dims),
         **_name_tensors("feature_names", clf),
     }
+    if model.projection is not None:
+        tensors["column_weights" if model.projection.ndim == 1 else "directions"] = model.projection
     if model.weights is not None:
         tensors["weights"] = model.weights
         if sparse.issparse(model.centers):
@@ -153,7 +155,7 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         "kernel": _encode(model.kernel),
         "seed": model.seed,
         "random": philox.NAME,
-        "n_features_in": model.n_dims,
+        "n_features_in": model.n_features_in,
         "classes": {"dtype": clf.classes_.dtype.newbyteorder("<").str, "values": _encode(clf.classes_)},
         "C": clf.C_,
         "n_iter": clf.n_iter_,
@@ -181,7 +183,8 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
         raise ModelFormatError("its settings have an invalid backend, precision or number of threads")
     clf.classes_ = _classes(contents.entry("classes", dict))
     clf.model_ = _model(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
-    clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_dims
+    clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_features_in
+    clf.column_weights_ = clf.model_.column_weights
     vars(clf).update(_feature_names(contents, "feature_names", clf.n_features_in_))
     clf.C_, clf.n_iter_ = contents.entry("C", float, int), contents.entry("n_iter", int)
     clf.safety_ = None if header["safety"] is None else _decode_as(Safety, header["safety"])
@@ -207,11 +210,13 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
 
 
 def _model(contents: Contents, n_columns: int) -> Model:
-    """The learnt function, once its random features have come out as they were."""
+    """The learnt function, after checking that its random features are those of the saved model."""
     kernel = _decode_as(Kernel, contents.entry("kernel", dict))
-    seed, n_dims = contents.entry("seed", int), contents.entry("n_features_in", int)
-    if isinstance(kernel.gamma, str) or not 0 <= seed < 1 << 64 or not 0 < n_dims < _MOST_DIMS:
+    seed, n_features_in = contents.entry("seed", int), contents.entry("n_features_in", int)
+    if isinstance(kernel.gamma, str) or not 0 <= seed < 1 << 64 or not 0 < n_features_in < _MOST_DIMS:
         raise ModelFormatError("its kernel width, its seed or its number of features is invalid")
+    projection = _projection(contents, n_features_in)
+    n_dims = n_features_in if projection is None else projection.shape[-1]
     coefficients = contents.tensor("coefficients", None, None, n_columns, dtypes=_FLOATS)
     n_blocks, block_size, _ = coefficients.shape
     block_bytes = 8 * kernel.rows(block_size) * (n_dims + 1)
@@ -223,10 +228,22 @@ def _model(contents: Contents, n_columns: int) -> Model:
     stored = contents.tensor("probes", len(probes), finite=False)
     if contents.entry("random", str) != philox.NAME or not np.allclose(probes, stored, rtol=1e-6, atol=1e-9):
         raise ModelFormatError(
-            f"s3vm {__version__} draws other random features, or has another kernel, than the version that wrote it"
+            f"s3vm {__version__} does not reproduce the random features or the kernel of the version that wrote it"
         )
     intercept = contents.tensor("intercept", n_columns, dtypes=_FLOATS)
-    return Model(kernel, seed, n_dims, coefficients, intercept, *_expansion(contents, n_dims, n_columns))
+    return Model(kernel, seed, n_dims, coefficients, intercept, *_expansion(contents, n_dims, n_columns), projection)
+
+
+def _projection(contents: Contents, n_features_in: int) -> Array | None:
+    """The factors of the columns or the directions in front of the kernel, if there are any."""
+    if contents.has("column_weights"):
+        return contents.tensor("column_weights", n_features_in, dtypes=_FLOATS)
+    if not contents.has("directions"):
+        return None
+    directions = contents.tensor("directions", n_features_in, None, dtypes=_FLOATS)
+    if not 0 < directions.shape[1] <= n_features_in:
+        raise ModelFormatError(f"it has {directions.shape[1]} directions of {n_features_in} columns")
+    return directions
 
 
 def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Array | None]:
@@ -252,7 +269,7 @@ def _scaler(contents: Contents, n_dims: int) -> StandardScaler:
     if (scaler.with_mean and scaler.mean_ is None) or (scaler.with_std and scaler.scale_ is None):
         raise ModelFormatError("its scaler has no mean or no scale")
     if scaler.scale_ is not None and not np.all(scaler.scale_ > 0):
-        raise ModelFormatError("its scaler has a scale that is not above 0")
+        raise ModelFormatError("its scaler has a scale that is not positive")
     scaler.n_features_in_ = n_dims
     vars(scaler).update(_feature_names(contents, "scaler.feature_names", n_dims))
     return scaler
@@ -286,7 +303,7 @@ def _probes(kernel: Kernel, seed: int, n_blocks: int, n_dims: int) -> Array:
 
 
 def _name_tensors(name: str, owner: Any) -> dict[str, Array]:
-    """The column names as the bytes of all of them, and where each ends."""
+    """The concatenated bytes of the column names, and where each ends."""
     if not hasattr(owner, "feature_names_in_"):
         return {}
     text = [str(column).encode("utf-8", "surrogatepass") for column in owner.feature_names_in_]

@@ -51,7 +51,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     n_bytes = _bytes(model)
     if n_bytes > _MOST_BYTES:
         raise ValueError(
-            f"an ONNX file can have 2 GB at most, and this model with its random frequencies takes "
+            f"an ONNX file holds 2 GB at most, but this model with its random frequencies takes "
             f"{n_bytes / 1e9:.3g} GB: make it smaller with s3vm.compress first"
         )
     graph = Graph(onnx)
@@ -59,7 +59,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     if parts.scaler is not None:  # in float32 like scikit-learn, since high frequencies magnify the last digit
         x = graph.add("Sub", x, graph.stored(parts.scaler.mean_.astype(np.float32))) if parts.scaler.with_mean else x
         x = graph.add("Div", x, graph.stored(parts.scaler.scale_.astype(np.float32))) if parts.scaler.with_std else x
-    x = graph.double(x)
+    x = _projected(graph, model, graph.double(x))
     scores = graph.constant(np.asarray(model.intercept, np.float64)[None])
     terms = [*_expansion(graph, model, x), *_features(graph, model, x)]
     # A constant function needs one score per row, too.
@@ -78,7 +78,14 @@ def to_onnx(estimator: Any, path: Any) -> None:
     if hasattr(clf, "predict_proba"):
         logits = graph.add("Mul", margins, np.float64(clf._calibrator.beta))
         graph.output("probabilities", graph.single(graph.add("Softmax", logits, axis=1)), [None, len(clf.classes_)])
-    write(path, graph.model(model.n_dims).SerializeToString())
+    write(path, graph.model(model.n_features_in).SerializeToString())
+
+
+def _projected(graph: "Graph", model: Model, x: str) -> str:
+    """The rows that the kernel takes."""
+    if model.projection is None:
+        return x
+    return graph.add("Mul" if model.projection.ndim == 1 else "MatMul", x, model.projection)
 
 
 def _bytes(model: Model) -> int:
@@ -87,7 +94,8 @@ def _bytes(model: Model) -> int:
     entries = n_blocks * model.kernel.rows(block_size) * (model.n_dims + 1)
     features = entries * model.coefficients.itemsize + model.coefficients.nbytes
     centers, weights = model.centers, model.weights
-    return int(features + (0 if weights is None else centers.dtype.itemsize * np.prod(centers.shape) + weights.nbytes))
+    expansion = 0 if weights is None else centers.dtype.itemsize * np.prod(centers.shape) + weights.nbytes
+    return int(features + expansion + (0 if model.projection is None else model.projection.nbytes))
 
 
 def _expansion(graph: "Graph", model: Model, x: str) -> Iterator[str]:
@@ -106,7 +114,7 @@ def _check_formula(kernel: Kernel) -> None:
     if not has_own(kernel, "onnx_gram"):
         name = type(kernel).__name__
         raise TypeError(
-            f"the kernel {name} has a gram of its own but no ONNX formula for it: define onnx_gram in {name}, or make "
+            f"the kernel {name} overrides gram but has no ONNX formula for it: define onnx_gram in {name}, or make "
             'a model without centres with s3vm.compress(..., into="features") first'
         )
 
@@ -136,7 +144,7 @@ def _features(graph: "Graph", model: Model, x: str) -> Iterator[str]:
 
 
 def _angle(graph: "Graph", x: str, W: Array, b: Array) -> str:
-    """Angles in radians, reduced to half a turn in float64, so that float32, twice as fast, will do for their waves."""
+    """Angles in radians, reduced to half a turn in float64, so that the faster float32 suffices for their cosines."""
     turns = graph.add("MatMul", x, W.T)
     turns = graph.add("Add", turns, b) if b.any() else turns
     return graph.single(graph.add("Mul", graph.add("Sub", turns, graph.add("Round", turns)), np.float64(2 * np.pi)))
@@ -178,12 +186,12 @@ class Graph:
         return name
 
     def constant(self, value: Array) -> str:
-        """The array as a node; float32 takes half the room in the file, but becomes float64 in the graph."""
+        """The array as a node; float32 takes half the space in the file, but becomes float64 in the graph."""
         name = self.stored(value)
         return self.double(name) if np.asarray(value).dtype == np.float32 else name
 
     def groups(self, n: int, numbers_each: int = 1) -> Iterator[slice]:
-        """Slices of `n` things that take `numbers_each` numbers per row, a few thousand numbers at a time."""
+        """Slices of `n` items that take `numbers_each` numbers per row, a few thousand numbers at a time."""
         size = max(_GROUP // numbers_each, 1)
         return (slice(start, start + size) for start in range(0, n, size))
 

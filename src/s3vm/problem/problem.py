@@ -32,8 +32,9 @@ class Problem:
 
         ``R_k(f) = ||f||^2 / 2 + sum_i costs[i, k] l(f(x_i), targets[i, k]) + unlabeled_cost[k] E_x u(f(x))``
 
-    over the labelled rows ``i`` and the distribution of the unlabelled rows ``x``. The paper's ``C`` is
-    ``n_l costs[i, k]``, its ``C*`` is ``unlabeled_cost[k]``. What the columns stand for is the caller's affair:
+    over the labelled rows ``i`` and the distribution of the unlabelled rows ``x``; with a graph, for solvers that take
+    it, plus ``graph_cost[k] / 2 (1/n) f'Lf``. The paper's ``C`` is ``n_l costs[i, k]``, its ``C*`` is
+    ``unlabeled_cost[k]``. What the columns stand for is the caller's affair:
     classes one against the rest, cross-validation folds (rows held out have cost 0), several weights.
     """
 
@@ -50,8 +51,8 @@ class Problem:
     seed: int
     n_models: int  # the columns that are the model; they come first, and the history describes them
     supervised: SupervisedSolution | None = None  # if it is already known; see `s3vm.solvers.supervised`
-    graph: NeighborGraph | None = None  # of the labelled rows and of unlabelled ones
-    graph_cost: Array | None = None  # (K,): column k costs ``graph_cost[k] / 2 (1/n) f'Lf`` more
+    graph: NeighborGraph | None = None  # of the labelled rows and of unlabelled ones, all of them or a sample
+    graph_cost: Array | None = None  # of the graph in each column, shape (K,)
 
     @property
     def n_labeled(self) -> int:
@@ -82,12 +83,27 @@ class Problem:
         return stack([self.labeled, self.unlabeled.sample(self.seed, self.unlabeled.n_rows)])
 
     def objective(self, k: int, norm: float, r_l: Array, r_u: Array) -> float:
-        """``R_k(f)``, given ``||f||^2`` and f at the labelled rows and at all unlabelled ones."""
+        """``R_k(f)``, given ``||f||^2`` (plus ``graph_cost (1/n) f'Lf``), and f at labelled and all unlabelled rows."""
         labeled = np.dot(self.costs[:, k], self.labeled_loss.value(r_l, self.targets[:, k]))
         unlabeled = self.unlabeled_cost[k] * self.unlabeled_loss.value(r_u).mean() if len(r_u) else 0.0
         return float(norm / 2 + labeled + unlabeled)
 
     @property
+    def uses_gaps(self) -> bool:
+        """Whether the loss of the unlabelled rows counts in any column."""
+        return self.unlabeled is not None and bool(np.any(self.unlabeled_cost > 0))
+
+    @property
+    def uses_graph(self) -> bool:
+        """Whether the graph counts in any column."""
+        return self.graph is not None and self.graph_cost is not None and bool(np.any(self.graph_cost > 0))
+
+    @property
     def uses_unlabeled(self) -> bool:
         """Whether the unlabelled rows change anything in any column."""
-        return self.unlabeled is not None and bool(np.any(self.unlabeled_cost > 0))
+        return self.uses_gaps or (self.unlabeled is not None and self.uses_graph)
+
+    @property
+    def graph_costs(self) -> Array:
+        """The cost of the graph in every column; 0 without one."""
+        return self.graph_cost if self.uses_graph and self.graph_cost is not None else np.zeros(self.n_columns)

@@ -10,7 +10,7 @@ from s3vm import philox
 from s3vm._utils.arrays import host, project
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.typing import Array, Rows
-from s3vm.kernels import Kernel, has_own
+from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 
 __all__ = ["column_weights", "principal_directions", "project"]
@@ -51,14 +51,12 @@ def principal_directions(rows: Rows, n_components: int, seed: int) -> Array:
 
 
 @one_blas_thread
-def column_weights(kernel: Kernel, centers: Rows, weights: Array, rows: Rows) -> Array | None:
+def column_weights(kernel: Kernel, centers: Rows, weights: Array, rows: Rows) -> Array:
     """How much the function ``f_k(x) = sum_i weights[i, k] k(centers[i], x)`` varies along each column, ``(d,)``.
 
     ``w_j = sqrt(mean over rows x of sum_k (df_k(x) / dx_j)^2)``, divided by the root mean square of all ``w_j``; 1 for
-    every column if the function is constant. None if the kernel has no gradient.
+    every column if the function is constant. The kernel needs a gradient of its own.
     """
-    if not has_own(kernel, "gradient"):
-        return None
     W, d = np.asarray(host(weights), np.float64), int(rows.shape[1])
     squares = np.zeros(d)
     for X in _blocks(rows, max(len(W), W.shape[1] * d)):

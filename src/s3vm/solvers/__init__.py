@@ -53,8 +53,9 @@ def is_auto(spec: object) -> bool:
     return isinstance(spec, str) and spec == "auto"
 
 
-def solver(spec: str | Solver) -> Solver:
-    """The solver of that name with its defaults, or the configured one that was given."""
-    if is_auto(spec):
-        return Batch()
-    return lookup("solver", spec, SOLVERS, Solver)
+def solver(spec: str | Solver, for_arrivals: bool = False) -> Solver:
+    """The solver of that name with its defaults, or the configured one that was given.
+
+    ``"auto"`` is `Batch`; for rows that arrive later, which must not be kept, it is `TSG`.
+    """
+    return lookup("solver", spec, {**SOLVERS, "auto": TSG if for_arrivals else Batch}, Solver)

@@ -9,29 +9,54 @@ from s3vm.problem import Problem
 _FEW_LABELS = 40
 
 
-def means_to_hold(problem: Problem, start: Array) -> Array:
+def means_to_hold(problem: Problem, start: Array, columns: Array | None = None) -> Array:
     """The mean output over unlabelled rows that each column should keep; `start` has the supervised scores there.
 
+    `columns` are the numbers of those columns that `start` has, if it has not all: all outputs of some models.
+
     It is the mean of the supervised solution. This is shifted first if the class shares are known, so that it has
-    them, or if labels are few, so that its shares are within a standard error of the labelled ones.
+    them, or if its shares are far from the labelled ones: by more than two standard errors, or one if labels are few.
     """
     means = start.mean(axis=0)
-    if problem.n_models > 1:
-        # One against the rest: the shares of all classes add up to 1, so they are matched together.
-        for first in range(0, problem.n_columns * problem.prior_is_known, problem.n_models):
-            group = slice(first, first + problem.n_models)
-            means[group] += _shift_to_shares(start[:, group], problem.prior[group])
-        return means
-    for k in range(problem.n_columns):
-        n_labeled = int(np.count_nonzero(problem.costs[:, k]))
-        share, error = problem.prior[k], 0.0
-        if not problem.prior_is_known:
-            if n_labeled >= _FEW_LABELS:
-                continue
-            share = (share * n_labeled + 0.5) / (n_labeled + 1)
-            error = np.sqrt(share * (1 - share) / n_labeled)
-        means[k] += shift_to_share(start[:, k], share - error, share + error)
+    columns, known = np.arange(problem.n_columns) if columns is None else columns, {}
+    for first in range(0, len(columns), problem.n_models):
+        group = slice(first, first + problem.n_models)
+        scores, share = start[:, group], problem.prior[columns[group]]
+        n_labeled = int(np.count_nonzero(problem.costs[:, columns[first]]))
+        key = scores.tobytes(), share.tobytes(), n_labeled  # candidates with other gaps start from the same scores
+        if key not in known:
+            known[key] = _shift(problem, scores, share, n_labeled)
+        means[group] += known[key]
     return means
+
+
+def _shift(problem: Problem, scores: Array, share: Array, n_labeled: int) -> Array | float:
+    """What to add to the scores of all outputs of a model."""
+    if problem.n_models > 1:
+        return _shift_of_classes(problem, scores, share, n_labeled)
+    low, high = _interval(problem, share, n_labeled)
+    return shift_to_share(scores[:, 0], float(low[0]), float(high[0]))
+
+
+def _interval(problem: Problem, share: Array, n_labeled: int) -> tuple[Array, Array]:
+    """Where the shares of classes among the unlabelled rows may lie."""
+    if problem.prior_is_known:
+        return share, share
+    n_errors = 1 if n_labeled < _FEW_LABELS else 2
+    share = (share * n_labeled + 0.5) / (n_labeled + 1)
+    error = n_errors * np.sqrt(share * (1 - share) / max(n_labeled, 1))
+    return share - error, share + error
+
+
+def _shift_of_classes(problem: Problem, scores: Array, share: Array, n_labeled: int) -> Array | float:
+    """What to add to the scores of classes against the rest, whose shares add up to 1 and are matched together."""
+    low, high = _interval(problem, share, n_labeled)
+    if not problem.prior_is_known:
+        now = np.bincount(scores.argmax(axis=1), minlength=len(share)) / len(scores)
+        if np.all((now >= low) & (now <= high)):
+            return 0.0
+        share = np.clip(now, low, high)
+    return _shift_to_shares(scores, share / share.sum())
 
 
 def shift_to_share(scores: Array, low: float, high: float) -> float:

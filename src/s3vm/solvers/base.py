@@ -65,17 +65,17 @@ class Solver(Protocol):
     losses : its default losses of labelled and unlabelled rows
     keeps_all_rows : whether it keeps all rows and can resume after rows or columns have been added or removed
     follows_stream : whether it can resume with new rows that it will not keep
-    takes_remote_rows : whether it can train on a `RemoteSource`, whose rows stay where they are
     takes_graph : whether it can minimise over the problem's graph of neighbors
     takes_tensors : whether it can train on rows that stay on the device of its backend
+    table_1 : its time and memory in Table 1 of the paper, if it is listed there
     """
 
     losses: ClassVar[Losses]
     keeps_all_rows: ClassVar[bool] = False
     follows_stream: ClassVar[bool] = False
-    takes_remote_rows: ClassVar[bool] = False
     takes_graph: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
+    table_1: ClassVar[tuple[str, str] | None] = None
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""
@@ -100,6 +100,10 @@ class Solver(Protocol):
     def for_streaming(self) -> "Solver":
         """This solver for an endless stream of rows."""
         return self
+
+    def for_cluster(self) -> "Solver | None":
+        """This solver with defaults for a `RemoteSource`, whose rows stay where they are; None if it needs all here."""
+        return None
 
     def for_new_rows(self, done: int, n_new: int) -> "Solver":
         """This solver for one pass over `n_new` rows that have arrived after `done` iterations."""
@@ -184,6 +188,16 @@ def needs(solver: Solver, problem: Problem, labeled: tuple[type, ...], unlabeled
                 f'{name} cannot minimise {parameter}={loss!r}: leave it at "auto", give {names}, or use solver="tsg", '
                 "which takes any loss"
             )
+
+
+def check_graph(solver: Solver, counts: bool) -> None:
+    """Raises a ValueError if a graph of neighbors counts and the solver cannot minimise over it."""
+    if counts and not solver.takes_graph:
+        raise ValueError(
+            f"{type(solver).__name__} needs a problem without a graph of neighbors: leave neighbor_weight at "
+            '"auto", which is 0 here, or use a solver that takes a graph: "auto", "batch", "newton", "cccp", "bgs" or '
+            '"tsg"'
+        )
 
 
 # Solvers that need all rows at once implement a single column as a generator; what follows runs all columns.

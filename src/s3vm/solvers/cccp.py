@@ -17,9 +17,11 @@ from s3vm.problem import Problem
 from s3vm.solvers import gram, smo
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
+from s3vm.solvers.deformed import DeformedKernel
 from s3vm.solvers.supervised import supervised_start
 
 _MOST_STEPS = 10_000_000
+_START_TOL = 1e-6  # of the first solution with a graph
 _TIGHTER = 5  # times, each by a factor of 10, where the objective would rise
 
 
@@ -33,6 +35,9 @@ class CCCP(Solver):
     ``c (side - 1) <= a <= c (side + 1)``, and the row counts as +1 below ``c side``, as -1 above. Each problem is
     solved by SMO starting from the previous solution, until no row changes its side. The first solution is the
     supervised one, its intercept moved so that it holds the balance.
+
+    A graph of the problem deforms the kernel (`s3vm.solvers.deformed`). The first solution is then that of the labelled
+    rows and the graph, and the kernel matrix of all rows is kept in float64, once for each cost of the graph.
 
     Parameters
     ----------
@@ -48,6 +53,8 @@ class CCCP(Solver):
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
+    table_1 = ("t n^k, 1 < k < 2.3", "n²")
+    takes_graph: ClassVar[bool] = True
 
     max_iter: int = 100
     tol: float = 1e-3
@@ -57,13 +64,15 @@ class CCCP(Solver):
         check_settings(self, max_iter=integer(), tol=between(0, 1), balance=("supervised", "prior", None))
 
     def iterations(self, problem: Problem) -> int:
-        return 1 + self.max_iter if problem.uses_unlabeled else 1
+        return 1 + self.max_iter if problem.uses_gaps else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         n = problem.n_rows if problem.uses_unlabeled else problem.n_labeled
         at_once = min(backend.n_threads, problem.n_columns)
         columns = 2 * 8 * 8 * n * problem.n_columns  # eight arrays each, of this state and the last
-        return gram.memory(problem.labeled, n, backend, at_once) + columns + 3 * 8 * problem.n_labeled**2
+        deformed = np.unique(problem.graph_costs[problem.graph_costs > 0])
+        of_graph = 8 * n**2 * (2 + len(deformed)) if len(deformed) else 0
+        return gram.memory(problem.labeled, n, backend, at_once) + columns + 3 * 8 * problem.n_labeled**2 + of_graph
 
     def extended(self, problem: Problem, done: int) -> "CCCP":
         return replace(self, max_iter=done + self.max_iter)
@@ -77,11 +86,15 @@ class CCCP(Solver):
 
 @state_part("CCCP.ResumeState")
 class _ResumeState(NamedTuple):
-    """The coefficients of the rows and of their mean, f without intercept, and the boxes that they are optimal for."""
+    """The coefficients of the rows and of their mean, f without intercept, and the boxes that they are optimal for.
+
+    With a graph f has the intercept, and belongs to a cost of the graph.
+    """
 
     a: Array
     f: Array
     boxes: Array
+    graph_cost: float = 0.0
 
 
 class _Rounds:
@@ -101,29 +114,64 @@ class _Rounds:
         self._dual = np.concatenate([dual, np.zeros((self._gram.n - n_l, problem.n_columns))])
         self._start = np.column_stack([self._gram.times(np.arange(n_l), values) for values in dual.T])
         self._held = 2 * problem.prior - 1
+        self._deformed = self._deformed_kernels(mean_of)
+        self._smooth = self._smooth_starts()
         if self._balanced and solver.balance == "supervised":
-            self._held = means_to_hold(problem, self._start[n_l:n] + self._intercept)
+            scores = self._start[n_l:n] + self._intercept
+            for k, (_, f) in self._smooth.items():
+                scores[:, k] = f[n_l:n]
+            self._held = means_to_hold(problem, scores)
+
+    def _deformed_kernels(self, mean_of: slice | None) -> dict[float, DeformedKernel]:
+        """The kernel of each cost of the graph."""
+        problem, costs = self._problem, np.unique(self._problem.graph_costs)
+        if problem.graph is None or not problem.uses_graph:
+            return {}
+        fixed = problem.kernel, self.centers, problem.graph.form_on(self.centers)
+        return {cost: DeformedKernel(*fixed, cost, mean_of) for cost in costs[costs > 0].tolist()}
+
+    def _smooth_starts(self) -> dict[int, tuple[Array, Array]]:
+        """The SVM of the labelled rows with each deformed kernel: coefficients and f; equal ones are solved once."""
+        problem, n_l = self._problem, self._n_labeled
+        starts, solved = dict[int, tuple[Array, Array]](), dict[tuple[bytes, bytes, float], tuple[Array, Array]]()
+        for k in np.flatnonzero(problem.graph_costs > 0).tolist():
+            cost = float(problem.graph_costs[k])
+            key = problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), cost
+            if key not in solved:
+                boxes = self._boxes(k, np.zeros(self._n - n_l))
+                boxes[1:, n_l:-1] = 0.0  # of unlabelled rows and their mean
+                z, lower, knee, upper = boxes
+                kernel = self._deformed[cost].gram
+                solution = smo.solve(kernel, z, lower, upper, knee=knee, tol=_START_TOL, max_steps=_MOST_STEPS)
+                solved[key] = solution.a, solution.f
+            starts[k] = solved[key]
+        return starts
+
+    def _gram_of(self, k: int) -> gram.Gram:
+        cost = float(self._problem.graph_costs[k])
+        return self._deformed[cost].gram if cost else self._gram
 
     def checked(self, before: Expansion | None) -> Expansion | None:
         """The state to resume from, which must come from this solver."""
         if before is None:
             return None
-        for column in before.columns:
-            if not isinstance(column.resume_state, _ResumeState) or len(column.resume_state.a) != self._gram.n:
+        for k, column in enumerate(before.columns[: self._problem.n_columns]):
+            if not isinstance(column.resume_state, _ResumeState) or len(column.resume_state.a) != self._gram_of(k).n:
                 raise ValueError(
-                    "CCCP can resume only from a CCCP run with the same kind of balance: set warm_start=False to start "
-                    "again"
+                    "CCCP can resume only from a CCCP run with the same kind of balance, and with a graph only from "
+                    "one with a graph: set warm_start=False to start again"
                 )
         self._n_left -= before.iteration - 1
         return before
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
         """The supervised solution, then those of the convex problems."""
-        if before is None:
-            before = self._column_at(k, self._dual[:, k], self._start[:, k], self._intercept[k], np.empty(0))
+        if before is None or before.resume_state.graph_cost != self._problem.graph_costs[k]:
+            a, f = self._smooth.get(k, (self._dual[:, k], self._start[:, k]))
+            before = self._column_at(k, a, f, self._intercept[k], np.empty(0))
             yield before
         else:  # the costs may have changed
-            a, f, boxes = before.resume_state
+            a, f, boxes, _ = before.resume_state
             before = self._column_at(k, a, f, before.intercept, boxes)
         for _ in range(self._n_left if self._matters[k] else 0):
             boxes = self._boxes(k, before.scores[self._n_labeled :])
@@ -137,12 +185,12 @@ class _Rounds:
 
     def _solve(self, k: int, boxes: Array, before: Column) -> Column | None:
         """The solution of a convex problem, exact enough not to raise the objective; None if that is impossible."""
-        a, f, _ = before.resume_state
+        a, f, *_ = before.resume_state
         z, lower, knee, upper = boxes
         tol, max_steps = self._solver.tol, _MOST_STEPS
         for _ in range(_TIGHTER):
             a, f, intercept, gap, _ = smo.solve(
-                self._gram, z, lower, upper, knee=knee, start=(a, f), tol=tol, max_steps=max_steps
+                self._gram_of(k), z, lower, upper, knee=knee, start=(a, f), tol=tol, max_steps=max_steps
             )
             if gap >= self._solver.tol:
                 warn(
@@ -159,18 +207,30 @@ class _Rounds:
         return None
 
     def _boxes(self, k: int, r_u: Array) -> Array:
-        """``z``, lower bounds, knees and upper bounds: of labelled rows, of unlabelled ones and of their mean."""
+        """``z``, lower bounds, knees and upper bounds: of labelled rows, of unlabelled ones and of their mean.
+
+        A deformed kernel has one more variable.
+        """
         side = np.sign(r_u) * (np.abs(r_u) > self._flat)
         cost = self._problem.unlabeled_cost[k] / len(side)
         y, c = self._problem.targets[:, k], self._problem.costs[:, k]
         of_labeled = np.array([y, np.minimum(0, c * y), np.maximum(0, c * y), np.maximum(0, c * y)])
         of_unlabeled = np.array([np.ones(len(side)), cost * (side - 1), cost * side, cost * (side + 1)])
         of_mean = np.array([[self._held[k]], [-np.inf], [np.inf], [np.inf]])
-        return np.hstack([of_labeled, of_unlabeled, of_mean][: 2 + self._balanced])
+        boxes = [of_labeled, of_unlabeled, of_mean][: 2 + self._balanced]
+        if self._problem.graph_costs[k] > 0:
+            boxes.append(np.array([[0.0], [-np.inf], [np.inf], [np.inf]]))
+        return np.hstack(boxes)
 
     def _column_at(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
         n_l, n = self._n_labeled, self._n
         weights = a[:n].copy()
+        graph_cost = float(self._problem.graph_costs[k])
+        if graph_cost:
+            scores = f[:n]
+            weights, intercept = self._deformed[graph_cost].function(a, scores)
+            objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
+            return Column(weights, intercept, scores, objective, _ResumeState(a, f, boxes, graph_cost))
         if self._balanced and self._matters[k]:
             # The last variable is the mean of the unlabelled rows; the intercept is what it lacks to the mean held.
             weights[n_l:] += a[n] / (n - n_l)

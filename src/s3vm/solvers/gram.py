@@ -59,6 +59,14 @@ class Gram:
             self.mean = np.append(mean, mean[mean_of].mean())
             self.diagonal[n_rows] = self.mean[n_rows]
 
+    @classmethod
+    def of_matrix(cls, whole: Array) -> "Gram":
+        """One whose matrix is known."""
+        gram = cls.__new__(cls)
+        gram.whole, gram.mean, gram.n, gram.part_size, gram.dtype = whole, None, len(whole), _PART, whole.dtype
+        gram.diagonal = np.diag(whole).astype(np.float64)
+        return gram
+
     def part(self, at: Array) -> Array:
         """A copy of the kernel matrix of the variables `at`, which ascend."""
         if self.whole is not None:

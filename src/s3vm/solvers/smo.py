@@ -76,12 +76,23 @@ def solve(
     return Solution(variables.a, variables.f, variables.intercept(), max(0.0, variables.gap), n_steps)
 
 
+def solve_svm(gram: Array, y: Array, costs: Array, tol: float, max_steps: int) -> Solution:
+    """The SVM of rows with a float64 kernel matrix: boxes between 0 and ``y costs``, started from 0."""
+    n = len(y)
+    lower, upper = np.minimum(0.0, y * costs), np.maximum(0.0, y * costs)
+    variables = _Variables(np.zeros(n), np.zeros(n), gram.diagonal().copy(), y, lower, upper, upper)
+    n_steps = _steps(gram, *variables, tol, max_steps)
+    return Solution(variables.a, variables.f, variables.intercept(), max(0.0, variables.gap), n_steps)
+
+
 def feasible(a: Array, lower: Array, upper: Array) -> Array:
     """`a` clipped to its box, its sum brought back to 0 by the variables with most room, so that few change."""
     if lower.sum() > 0 or upper.sum() < 0:
         raise ValueError("no coefficients between these bounds have the sum 0")
     a = np.clip(a, lower, upper)
     total = a.sum()
+    if abs(total) <= 1e-12 * np.abs(a).sum():  # rounding, for which no coefficient should leave its bound
+        return a
     room = np.minimum(a - lower if total > 0 else upper - a, abs(total))
     order = np.argsort(-room, kind="stable")
     taken_before = np.cumsum(room[order]) - room[order]

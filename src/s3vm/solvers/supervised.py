@@ -2,13 +2,14 @@
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC
 
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem, SupervisedSolution
+from s3vm.solvers.smo import solve_svm
 
+_TOL, _SOLVED = 1e-9, 1e-6  # violation of the optimality conditions: the goal, and what is enough
 _MOST_STEPS = 3_000_000
 _MOST_BYTES = 2 << 30
 
@@ -24,13 +25,6 @@ def labeled_gram(kernel: Kernel, labeled: Rows) -> Array:
             "or label fewer rows"
         )
     return kernel.gram(labeled, labeled).astype(np.float64)
-
-
-class _QuietSVC(SVC):
-    """An SVC that does not warn when it stops early: warning filters are not safe in threads."""
-
-    def _warn_from_fit_status(self) -> None:
-        pass
 
 
 def supervised(gram: Array, targets: Array, costs: Array) -> tuple[Array, Array]:
@@ -85,9 +79,7 @@ def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Arra
         if np.all(y == y[0]):
             intercept[k] = y[0]
             continue
-        svc = _QuietSVC(C=1.0, kernel="precomputed", tol=1e-6, max_iter=most)
-        svc.fit(gram[np.ix_(at, at)], y, sample_weight=costs[at, k])
-        dual[at[svc.support_], k] = svc.dual_coef_[0]
-        intercept[k] = svc.intercept_[0]
-        is_solved = is_solved and svc.fit_status_ == 0
+        solution = solve_svm(np.ascontiguousarray(gram[np.ix_(at, at)]), y, costs[at, k], _TOL, most)
+        dual[at, k], intercept[k] = solution.a, solution.intercept
+        is_solved = is_solved and solution.gap < _SOLVED
     return dual, intercept, is_solved

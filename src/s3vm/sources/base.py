@@ -27,7 +27,7 @@ class Chunk(NamedTuple, Generic[_Part]):
     Attributes
     ----------
     n_rows : int or None
-        None if only reading them tells.
+        None if unknown before they are read.
     read : function that returns an iterator over the rows, some at a time
     """
 

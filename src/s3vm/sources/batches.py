@@ -62,7 +62,7 @@ class BatchSource(StreamSource):
 def _checked_first(batch: Any) -> Any:
     if getattr(batch, "ndim", 0) != 2 or not batch.shape[1]:
         shape = f" of shape {batch.shape}" if hasattr(batch, "shape") else ""
-        first = "there is none" if batch is None else f"the first is a {type(batch).__name__}{shape}"
+        first = "it is empty" if batch is None else f"the first is a {type(batch).__name__}{shape}"
         raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {first}")
     return batch
 
@@ -88,7 +88,7 @@ def _checked(rows: Any, n_columns: int, names: list[str] | None, is_sparse: bool
     entries = rows.data if sparse.issparse(rows) else np.asarray(rows)
     if entries.dtype.kind not in "fiub":
         raise ValueError(
-            f"a batch has entries of type {entries.dtype}, which are not real numbers: encode them as such"
+            f"a batch has entries of type {entries.dtype}, which are not real numbers: encode them as numbers"
         )
     if not np.isfinite(entries).all():
         raise ValueError("a batch has values that are missing or infinite: leave such rows out, or fill them in")

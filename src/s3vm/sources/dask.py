@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from s3vm import backends, philox
-from s3vm._utils.arrays import host, stack
+from s3vm._utils.arrays import host, moments_of, project, stack
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
@@ -50,9 +50,21 @@ class Part(NamedTuple):
     labels: Array
     moments: tuple[int, float, float]
 
+    def on(self, directions: Array) -> "Part":
+        """The part with its rows projected."""
+        unlabeled, labeled = project(self.unlabeled, directions), project(self.labeled, directions)
+        return Part(unlabeled, labeled, self.labels, moments_of(stack([unlabeled, labeled])))
+
+
+def variance_from(moments: Iterable[tuple[int, float, float]]) -> float:
+    """The variance of the entries of all parts, which have the same number of columns."""
+    n_rows, means, variances = np.array(list(moments)).T
+    mean = n_rows @ means / n_rows.sum()
+    return float(n_rows @ (variances + (means - mean) ** 2) / n_rows.sum())
+
 
 class Engine(NamedTuple):
-    """The backend of each worker; ``n_jobs=None`` is as many threads as it has."""
+    """The backend of each worker; ``n_jobs=None`` means as many threads as it has."""
 
     name: str
     dtype: str
@@ -184,6 +196,13 @@ class ClusterSource:
             "with more memory, or cut the rows into smaller partitions, and call fit again"
         )
 
+    def project(self, directions: Array) -> None:
+        """Maps the rows where they are; only the projected ones stay there."""
+        self._parts = self._client.map(Part.on, self._parts, directions=directions, pure=False)
+        moments = self._client.map(_moments, self._parts, pure=False)
+        self.n_dims = int(directions.shape[1])
+        self.variance = variance_from(finished(self._client, moments, self._patience))
+
     def close(self) -> None:
         """Releases what the workers hold for this source."""
         self._release()
@@ -302,7 +321,7 @@ class _Watch:
                 self._heard[address] = last_seen, now
             if now - self._heard[address][1] > self._patience:
                 raise WorkerLostError(
-                    f"worker {address} has been silent for {self._patience:g} seconds: end it, or give a longer "
+                    f"worker {address} has been silent for {self._patience:g} seconds: stop it, or set a longer "
                     "patience if it may be busy, and call fit again"
                 )
 
@@ -317,7 +336,7 @@ class _Watch:
         """What the scheduler knows of its workers, now or a moment ago."""
         if self._workers is None or time.monotonic() - self._asked > _HEARTBEAT:
             if self._client.status not in ("running", "connecting"):
-                raise WorkerLostError(f"the Dask client is {self._client.status}: make a new one, and call fit again")
+                raise WorkerLostError(f"the Dask client is {self._client.status}: create a new one, and call fit again")
             self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
             self._asked = time.monotonic()
         return self._workers
@@ -368,6 +387,10 @@ def _reaches_workers(client: Any) -> bool:
 
 def _added(sums: "Iterable[BatchGradient]") -> "BatchGradient":
     return reduce(lambda total, more: total.plus(more), sums)
+
+
+def _moments(part: Part) -> tuple[int, float, float]:
+    return part.moments
 
 
 def _rows(part: Part, positions: Array) -> Rows:

@@ -12,6 +12,7 @@ from s3vm import philox
 from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
+from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.arrays import ArraySource
@@ -26,7 +27,7 @@ _SAMPLE = 1 << 14  # rows of the sample that a survey keeps
 
 
 class _Survey(NamedTuple):
-    """What reading all rows once tells: the number of unlabelled rows per chunk, the labelled rows, and a sample."""
+    """The result of reading all rows once: the number of unlabelled rows per chunk, the labelled rows, and a sample."""
 
     counts: list[int]
     labeled: Rows
@@ -42,7 +43,7 @@ class FileSource(StreamSource):
     four of them read side by side, and rows are mixed within a buffer. Batches have unlabelled rows only; labelled rows
     are kept in memory.
 
-    Files that tell neither how many rows they have (csv) nor which of them have labels are read once before the
+    Files that do not say how many rows they have (csv), or which of them have labels, are read once before the
     training: a *survey*, which counts rows, finds the labelled ones and keeps a random sample.
 
     Parameters
@@ -83,7 +84,7 @@ class FileSource(StreamSource):
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
         for name in ("target", "features", "drop", "encode"):
             if not all(isinstance(column, str) for column in _list(self._settings[name])):
-                raise ValueError(f'{name}={self._settings[name]!r} is not a column name: give text, such as "label"')
+                raise invalid(name, self._settings[name], 'a column name, such as "label"')
         self._open()
         names = self._table.names
         if names is not None:
@@ -108,13 +109,11 @@ class FileSource(StreamSource):
             raise ValueError(f"{self._table.path}: no row has a label in column {self._settings['target']!r}")
         return survey.labeled, survey.labels
 
-    def scaler(
-        self, sample: int | None = None, seed: int = 0, progress: Callable[[int], None] | None = None
-    ) -> StandardScaler:
+    def scaler(self, sample: int | None = None, seed: int = 0) -> StandardScaler:
         """A scaler fitted to all rows in one pass, labelled or not, or to a sample of this many unlabelled ones."""
         if sample is not None:
             return super().scaler(sample, seed)
-        scaler = self.survey(progress, scale=True).scaler
+        scaler = self.survey(scale=True).scaler
         assert scaler is not None
         return with_names(scaler, self.names)
 
@@ -194,7 +193,7 @@ class FileSource(StreamSource):
 
 
 def _list(items: Any) -> list[Any]:
-    """The items as a list; a text is one item, not its letters."""
+    """The items as a list; a string is one item."""
     if items is None:
         return []
     return list(items) if isinstance(items, Iterable) and not isinstance(items, str) else [items]

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from s3vm import philox
-from s3vm._utils.arrays import as_rows, stack
+from s3vm._utils.arrays import as_rows, project, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 
 
 class Reservoir:
-    """A random sample of a stream of rows, in which each of them is with the same probability.
+    """A random sample of a stream of rows, each with the same probability of being in it.
 
     A number is drawn for the position of every row, and the rows with the smallest numbers stay.
     """
@@ -52,10 +52,11 @@ class ReservoirSource:
 
     def __init__(self, size: int, dtype: Any = np.float32) -> None:
         self._reservoir, self._dtype, self._new, self.n_rows = Reservoir(size), np.dtype(dtype), None, 0
+        self._directions: Array | None = None
 
     @property
     def n_dims(self) -> int:
-        return int(self._reservoir.rows().shape[1])
+        return int(self._reservoir.rows().shape[1] if self._directions is None else self._directions.shape[1])
 
     @property
     def n_new(self) -> int:
@@ -69,13 +70,17 @@ class ReservoirSource:
             self._reservoir.add(rows, self.n_rows)
             self._new, self.n_rows = rows, self.n_rows + rows.shape[0]
 
+    def project(self, directions: Array) -> None:
+        """Gives rows on these directions from now on; they come and stay as they are."""
+        self._directions = directions
+
     def release(self) -> None:
         """Releases the newest rows."""
         self._new = None
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
         rows = self._reservoir.rows() if self._new is None else self._new
-        return rows[philox.indices(seed, stream, steps, size, rows.shape[0]).ravel()]
+        return project(rows[philox.indices(seed, stream, steps, size, rows.shape[0]).ravel()], self._directions)
 
     def sample(self, seed: int, size: int) -> Rows:
-        return self._reservoir.rows()[:size]
+        return project(self._reservoir.rows()[:size], self._directions)

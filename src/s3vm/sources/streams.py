@@ -152,11 +152,15 @@ class StreamSource:
 
 
 class MappedSource:
-    """The rows of another source, with a function applied to each batch. The columns have no names."""
+    """The rows of another source, with a function applied to each batch. The columns have no names.
 
-    def __init__(self, source: Any, change: Callable[[Rows], Rows]) -> None:
+    `n_dims` is the number of columns that the function makes, if it is another.
+    """
+
+    def __init__(self, source: Any, change: Callable[[Rows], Rows], n_dims: int | None = None) -> None:
         self._source, self._change = source, change
-        self.n_dims, self.dtype = int(source.n_dims), source.dtype
+        self.n_dims = int(source.n_dims if n_dims is None else n_dims)
+        self.dtype, self.order = getattr(source, "dtype", None), getattr(source, "order", "")
 
     @property
     def n_rows(self) -> int:
@@ -180,7 +184,7 @@ class MappedSource:
 
 
 class RowScaler:
-    """The function that a fitted StandardScaler is, in the precision of the rows."""
+    """The transformation of a fitted StandardScaler, in the precision of the rows."""
 
     def __init__(self, scaler: "StandardScaler", dtype: Any = np.float32) -> None:
         self._factor = None if scaler.scale_ is None else (1 / scaler.scale_).astype(dtype)

@@ -1,4 +1,4 @@
-"""Checkpoints: where a run stands, in one file that is replaced as a whole and read without trust.
+"""Checkpoints: the state of a run, in one file that is replaced as a whole and checked when it is read.
 
 The file is a container like a model file (`s3vm._utils.container`), and the state in it is rebuilt from a fixed list of
 parts (`s3vm._utils.codec`). It also describes its run: a run with other rows or settings does not resume from it.
@@ -19,7 +19,7 @@ from s3vm._utils import container
 from s3vm._utils.arrays import host
 from s3vm._utils.codec import decode, encode
 from s3vm._utils.container import ModelFormatError, short
-from s3vm._utils.input_checks import RowsError
+from s3vm._utils.input_checks import RowsError, shortened
 from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.settings import is_integer
 from s3vm._utils.typing import Array
@@ -41,7 +41,7 @@ class CheckpointNotWritten(UserWarning):
 
 
 class Checkpoint(NamedTuple):
-    """Where a run stands: the solver's state, and what else `s3vm.training.loop` remembers."""
+    """The state of a run: the solver's, and the records of `s3vm.training.loop`."""
 
     state: State
     memory: dict[str, Any]
@@ -54,6 +54,10 @@ def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]
         source = problem.unlabeled
         content = _digest(source.sample(problem.seed, _SAMPLE))
         unlabeled = f"{source.n_rows:,} with the fingerprint {content} {getattr(source, 'order', '')}".strip()
+    graph = {}
+    if problem.graph is not None and problem.uses_graph:
+        content = f"{_digest(problem.graph.rows)} and {_digest(problem.graph.laplacian)}"
+        graph = {"graph of neighbors": f"the fingerprints {content}, with costs of {_digest(problem.graph_costs)}"}
     return {
         "s3vm": __version__,
         "random numbers": philox.NAME,
@@ -69,6 +73,7 @@ def run_of(solver: Solver, problem: Problem, backend: Backend) -> dict[str, str]
         "costs of the unlabelled rows": f"the fingerprint {_digest(problem.unlabeled_cost)}",
         "class fractions": f"the fingerprint {_digest(problem.prior)}",
         "unlabelled rows": unlabeled,
+        **graph,
     }
 
 
@@ -88,22 +93,22 @@ def read(path: Any, run: Mapping[str, str]) -> Checkpoint:
     for name, value in run.items():
         if stored.get(name) != value:
             raise ValueError(
-                f"{path} is a checkpoint of another run: {name} there {_short(stored.get(name))}, here "
-                f"{_short(value)}. Use the rows and settings of that run, or resume=False to start over"
+                f"{path} is a checkpoint of another run: {name}: was {shortened(stored.get(name), 300)}, is "
+                f"{shortened(value, 300)}. Use the rows and settings of that run, or resume=False to start over"
             )
-    with as_checkpoint_error(f"{path} is damaged: its parts do not make a checkpoint"):
+    with as_checkpoint_error(f"{path} is damaged: its content is not a valid checkpoint"):
         return Checkpoint(**decode(header["content"], _PARTS, tensors))
 
 
 @contextmanager
 def as_checkpoint_error(message: str) -> Iterator[None]:
-    """Blames the checkpoint for errors in this block, except those that the rows cause."""
+    """Reports errors in this block as errors of the checkpoint, except those that the rows cause."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, RowsError):
             raise
-        reason = _short(" ".join(str(problem).split()))
+        reason = shortened(problem, 300)
         raise ModelFormatError(f"{message} ({reason}). Start without resume=True") from problem
 
 
@@ -167,11 +172,6 @@ class CheckpointWriter:
             text = f"no checkpoint was written after iteration {state.iteration}; the training continues: {problem}"
             warn(text, CheckpointNotWritten)
         self._last = time.monotonic()
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _digest(rows: Any) -> str:

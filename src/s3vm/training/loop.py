@@ -8,11 +8,12 @@ from typing import Any
 
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.progress import Progress, ProgressBar
-from s3vm._utils.settings import above, at_least, check
+from s3vm._utils.settings import Setting, above, at_least, check
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, State
+from s3vm.solvers.base import check_graph
 from s3vm.sources import ExhaustedError
 from s3vm.training import checkpoints
 from s3vm.training.checkpoints import CheckpointWriter
@@ -46,11 +47,11 @@ class StoppingRules:
     every: float = EVERY
     resume: bool = False
     keeps: bool = True
-    """Whether Ctrl-C keeps the model so far, or also ends what this run is part of."""
+    """Whether Ctrl-C keeps the model so far, or also ends the program that started it, such as a search."""
 
     def __post_init__(self) -> None:
         check("max_seconds", self.max_seconds, above(0), None)
-        check("every", self.every, at_least(0)._replace(words="the seconds between checkpoints, at least 0"))
+        check("every", self.every, Setting("the seconds between checkpoints, at least 0", at_least(0).accepts))
         check("early_stopping", self.early_stopping, "reference", "held_out", None)
         if self.every != EVERY and self.checkpoint is None:
             raise ValueError(f'every={self.every!r} needs checkpoint="path": it is the time between checkpoints')
@@ -88,10 +89,11 @@ def train(
     state : the last state
     history : dict of arrays, one entry per iteration; from 65,536 iterations on, one for every second, fourth, ...
     """
+    check_graph(solver, problem.uses_graph)
     check_memory(solver, problem, backend)
     run = _Run(solver, problem, backend, state, rules or StoppingRules(), settings)
     states = run.states()
-    progress = ProgressBar(verbose, first=0 if run.state is None else run.state.iteration)
+    progress = ProgressBar(verbose)
     try:
         # The products between sweeps are small: threads of the BLAS would only wait for each other.
         with one_blas_thread:
@@ -139,7 +141,7 @@ class _Run:
         if stored is None:
             return self._solver.run(self._problem, self._backend, self.state)
         path = self.rules.checkpoint
-        with checkpoints.as_checkpoint_error(f"{path} is damaged: it does not belong to such a run"):
+        with checkpoints.as_checkpoint_error(f"{path} is damaged: it does not match this run"):
             checkpoints.check(stored.state, self._problem, self._total)
             self.log.restore(stored.memory["log"])
             self._stopper.restore(stored.memory["stop"])
@@ -184,7 +186,7 @@ class _Run:
     def result(self) -> tuple[State, History]:
         """The last state and the history, after a last checkpoint."""
         if self.state is None:
-            raise ValueError("the solver made no iteration")
+            raise ValueError("the solver made no iterations")
         if self._writer is not None:
             self._write()
         return self.state, self.log.history()

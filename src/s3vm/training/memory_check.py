@@ -1,10 +1,10 @@
-"""Whether a run fits into the memory, checked before it begins; and advice when memory runs out nevertheless."""
+"""Whether a run fits into the memory, checked before it begins; and advice if memory still runs out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 
-from s3vm._utils.machine import format_bytes
+from s3vm._utils.machine import format_bytes, machine_memory
 from s3vm.backends import Backend
 from s3vm.problem import Problem
 from s3vm.solvers import Solver, solver
@@ -27,6 +27,16 @@ def check_memory(chosen: Solver, problem: Problem, backend: Backend) -> None:
         f"{type(chosen).__name__} needs about {format_bytes(needed)} for {problem.n_rows:,} rows, "
         f"but only {format_bytes(available)} is available: {advice}"
     )
+
+
+def check_projected(n_rows: int, n_components: int) -> None:
+    """Raises a MemoryError if the machine has too little memory for so many projected rows."""
+    needed, available = 8 * n_rows * n_components, machine_memory()
+    if needed > available:
+        raise MemoryError(
+            f"{n_rows:,} rows on {n_components} directions need about {format_bytes(needed)}, but only "
+            f"{format_bytes(available)} is available: give a smaller n_components, or fewer rows"
+        )
 
 
 @contextmanager

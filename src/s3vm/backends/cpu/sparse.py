@@ -60,12 +60,12 @@ def decision(data, indices, indptr, W, b, A, out, law, degree, block, start, sto
     width = WIDE * lanes
     kinds = 2 if law == PAIRS else 1
     units = block // kinds
-    everything = W.shape[0] // degree
+    n_units = W.shape[0] // degree
     panel = scratch(data, degree * (d + 1) * width)
     phi = scratch(data, TILE * kinds * width)
     weights = scratch(data, K * kinds * width)
-    for unit in range(0, everything, width):
-        count = min(width, everything - unit)
+    for unit in range(0, n_units, width):
+        count = min(width, n_units - unit)
         pack_units(W, b, unit, count, degree, panel, width)
         weights[:] = 0.0
         for lane in range(count):

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from s3vm._utils.arrays import host
 from s3vm._utils.machine import format_bytes, machine_memory
+from s3vm._utils.settings import check
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.gpu.frequencies import GROUP_BYTES, Frequencies
 from s3vm.backends.gpu.graphs import Scan
@@ -56,8 +57,7 @@ class Gpu:
         device: str | None = None,
         precision: _Precision = "float32",
     ) -> None:
-        if precision not in ("float32", "float16"):
-            raise ValueError(f'precision={precision!r} is not known: give "float32" or "float16"')
+        check("precision", precision, "float32", "float16")
         self.dtype, self.precision = dtype, precision
         self.device = torch.device(device or _best_device())
         if self.device.type == "cuda":

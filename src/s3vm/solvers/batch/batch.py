@@ -62,7 +62,7 @@ class Batch(Solver):
         check_settings(self, max_iter=integer(), n_landmarks=integer(2), max_rows=integer(2), ramp=real(0, 1))
 
     def iterations(self, problem: Problem) -> int:
-        return 1 + self.max_iter if problem.uses_unlabeled else 1
+        return 1 + self.max_iter if problem.uses_gaps else 1
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         n = problem.n_labeled + min(self.max_rows, problem.unlabeled.n_rows if problem.unlabeled is not None else 0)
@@ -78,13 +78,13 @@ class Batch(Solver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (SquaredHinge,), (Exponential,))
         with one_blas_thread, row_map(backend.n_threads) as each:
-            work = _Work(self, problem, backend, each)
+            run = BatchRun(self, problem, backend, each)
             if state is None:
-                state = work.convex()
+                state = run.first()
                 yield state
-            elif not isinstance(state, _State) or state.w.shape != (len(work.space.mean), problem.n_columns):
+            elif not isinstance(state, _State) or state.w.shape != (len(run.space.mean), problem.n_columns):
                 raise ValueError("cannot resume from another algorithm's state: set warm_start=False")
-            yield from work.descend(state)
+            yield from run.descend(state)
 
 
 @state_part("Batch.State")
@@ -115,58 +115,88 @@ class _State:
         return host(self.scores)
 
     def detached(self) -> "_State":
-        return replace(self, w=host(self.w), ahead=host(self.ahead), momentum=host(self.momentum), scores=host(self.scores))
+        return replace(
+            self, w=host(self.w), ahead=host(self.ahead), momentum=host(self.momentum), scores=host(self.scores)
+        )
 
 
-class _Work:
-    """What the steps of a run share."""
+class BatchRun:
+    """The steps of one run: `convex`, then `minimise` or, a recorded step at a time, `descend`.
 
-    def __init__(self, solver: Batch, problem: Problem, backend: Backend, each: RowMap) -> None:
+    `rows` are those of the space, labelled ones first; otherwise the graph's, or those that the objective needs.
+    """
+
+    def __init__(
+        self, solver: Batch, problem: Problem, backend: Backend, each: RowMap, rows: Rows | None = None
+    ) -> None:
         self._solver, self._problem, self._backend, self._each = solver, problem, backend, each
-        graph, n_l = problem.graph, problem.n_labeled
-        self._graph_cost = problem.graph_cost if problem.graph_cost is not None else np.zeros(problem.n_columns)
-        rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
+        graph, n_l = problem.graph if problem.uses_graph else None, problem.n_labeled
+        self._graph_cost = problem.graph_costs
+        if rows is None:
+            rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
         self.landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
-        laplacian = graph.laplacian if graph is not None and self._graph_cost.any() else None
+        laplacian = graph.laplacian if graph is not None else None
         arguments = problem.kernel, rows, n_l, self.landmarks, laplacian, backend, each
         self.space = LandmarkSpace.of(*arguments)
 
-    def convex(self) -> "_State":
-        problem, space = self._problem, self.space
-        w, intercept = convex_solution(space, problem, self._graph_cost)
-        if problem.uses_unlabeled:
-            scores = host(space.features[problem.n_labeled :]) @ w + intercept
-            means = means_to_hold(problem, scores)
-            intercept = np.where(problem.unlabeled_cost > 0, means, intercept)
+    def convex(self) -> tuple[Array, Array]:
+        """Coefficients and intercepts without gaps."""
+        return convex_solution(self.space, self._problem, self._graph_cost)
+
+    def means(self, w: Array, intercept: Array, columns: Array) -> Array:
+        """The mean outputs that these columns hold with gaps: their intercepts, since features are centred."""
+        scores = host(self.space.features[self._problem.n_labeled :]) @ w[:, columns] + intercept[columns]
+        return means_to_hold(self._problem, scores, columns)
+
+    def minimise(self, w: Array, intercept: Array, columns: Array) -> Array:
+        """The coefficients of these columns after all steps from `w`, which has those of all columns."""
+        put, dtype, total = self._backend.put, self._backend.dtype, self._solver.max_iter
+        result = np.empty((len(w), len(columns)))
+        for group, descent in self._descents(columns, intercept):
+            start = cast(put(w[:, group]), dtype)
+            point = Point(start, start, cast(put(np.ones(len(group))), dtype))
+            for step in range(total):
+                point = descent.step(point, self._share(step, total))
+            result[:, np.searchsorted(columns, group)] = host(point.w)
+        return result
+
+    def _descents(self, columns: Array, intercept: Array) -> list[tuple[Array, Descent]]:
+        """Groups of the columns with a metric of their own."""
+        arguments = intercept, self._backend, self._each
+        return [
+            (group, Descent(self.space, self._problem, self._graph_cost, group, *arguments))
+            for group in _groups(self._problem, self._graph_cost, columns)
+        ]
+
+    def _share(self, step: int, total: int) -> float:
+        """The fraction of the unlabelled cost that counts in a step."""
+        return min(1.0, (step + 1) / max(1.0, self._solver.ramp * total))
+
+    def first(self) -> "_State":
+        w, intercept = self.convex()
+        if self._problem.uses_gaps:
+            moving = np.flatnonzero(self._problem.unlabeled_cost > 0)
+            intercept[moving] = self.means(w, intercept, moving)
         momentum, nothing = np.ones(w.shape[1], self._backend.dtype), np.empty(0)
         ahead = w.astype(self._backend.dtype)
-        fixed = problem.kernel, problem.seed, self.landmarks, space.root, space.mean
+        fixed = self._problem.kernel, self._problem.seed, self.landmarks, self.space.root, self.space.mean
         return self._recorded(_State(*fixed, w, ahead, momentum, intercept, nothing, 1, {}))
 
     def descend(self, state: "_State") -> "Iterator[_State]":
         problem, total = self._problem, self._solver.iterations(self._problem) - 1
-        moving = np.flatnonzero(problem.unlabeled_cost > 0) if problem.uses_unlabeled else np.empty(0, np.intp)
+        moving = np.flatnonzero(problem.unlabeled_cost > 0) if problem.uses_gaps else np.empty(0, np.intp)
         if not len(moving) or state.iteration > total:
             return
-        groups = [
-            (
-                columns,
-                Descent(self.space, problem, self._graph_cost, columns, state.intercept, self._backend, self._each),
-            )
-            for columns in _groups(problem, self._graph_cost, moving)
-        ]
-        ramp = max(1.0, self._solver.ramp * total)
+        groups = self._descents(moving, state.intercept)
         put, dtype = self._backend.put, self._backend.dtype
         state = replace(state, w=cast(put(state.w), dtype), ahead=put(state.ahead), momentum=put(state.momentum))
         for step in range(state.iteration - 1, total):
-            w, ahead, momentum = (
-                part + 0 for part in (state.w, state.ahead, state.momentum)
-            )  # copies, wherever they are
+            # copies, wherever they are
+            w, ahead, momentum = (part + 0 for part in (state.w, state.ahead, state.momentum))
             for columns, descent in groups:
                 point = Point(w[:, columns], ahead[:, columns], momentum[columns])
-                w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, min(1.0, (step + 1) / ramp))
-            state = replace(state, w=w, ahead=ahead, momentum=momentum, iteration=step + 2)
-            state = self._recorded(state)
+                w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, self._share(step, total))
+            state = self._recorded(replace(state, w=w, ahead=ahead, momentum=momentum, iteration=step + 2))
             yield state
 
     def _recorded(self, state: "_State") -> "_State":
@@ -176,7 +206,7 @@ class _Work:
         at = cast(self._backend.put(state.w), self._backend.dtype)
         scores = host(features[:n_l] @ at) + state.intercept
         w, b, cost = host(at[:, main]).astype(np.float64), state.intercept[main], self._graph_cost[main]
-        r_u = host(features[n_l:] @ at[:, main]) + b if problem.uses_unlabeled else None
+        r_u = host(features[n_l:] @ at[:, main]) + b if problem.uses_gaps else None
         rough = space.roughness @ w**2 + 2 * b * (space.tilt @ w) + b**2 * space.flat
         norm = np.zeros(problem.n_columns)
         norm[main] = np.sum(w**2, axis=0) + cost * rough
@@ -194,7 +224,7 @@ def _groups(problem: Problem, graph_cost: Array, columns: Array) -> list[Array]:
 
 def _sample(problem: Problem, most: int) -> Rows:
     """Labelled rows, then unlabelled ones: all of them, or a sample."""
-    if problem.unlabeled is None or not problem.uses_unlabeled:
+    if problem.unlabeled is None or not problem.uses_gaps:
         return problem.labeled
     return stack([problem.labeled, host(problem.unlabeled.sample(problem.seed, most))])
 

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from s3vm import philox
 from s3vm._utils.arrays import row_bytes
 from s3vm._utils.settings import above, between, check_settings, integer, real, switch
 from s3vm._utils.typing import Array, Rows
@@ -17,6 +16,7 @@ from s3vm.kernels import Kernel
 from s3vm.losses import Hat, Hinge, SmoothHinge
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
+from s3vm.problem.graph import Edges
 from s3vm.solvers.base import Losses, Solver, State, needs
 from s3vm.solvers.bgs.state import NEAREST, BGSState, first_state, history_line, kernel_of_pairs, within_budgets
 from s3vm.solvers.steps import Decaying, Step, step, stiffness
@@ -24,6 +24,7 @@ from s3vm.solvers.stochastic import labeled_batches, labeled_slope
 from s3vm.solvers.supervised import start_gram
 
 _FLAT = 1e-3  # differences below which the graph term is treated as quadratic
+_TO_MEAN = 4  # a factor 1/2, and where all degrees are equal (1/n) f'Lf is half the mean of (f_u - f_v)^2 over edges
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class BGS(Solver):
     the ``lambda/2 ||w||^2 + mean hinge + mean over edges`` of Le et al., and a step of size ``1/t`` is their
     ``1 / (lambda t)``. The function is a kernel expansion on labelled rows and on ends of edges that were drawn;
     support sets beyond their budgets lose the rows of the smallest coefficients.
+
+    If the problem has a graph, its edges and weights take the place of these, and a quarter of its cost that of C*:
+    with p = 2 and equal degrees this is ``graph_cost / 2 (1/n) f'Lf``.
 
     By default it differs from Le et al. in the following: the run starts from the supervised SVM; a step takes all
     labelled rows and a batch of edges, which are pulled together no further than to equality; there is an intercept,
@@ -87,6 +91,8 @@ class BGS(Solver):
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Hat)
+    table_1 = ("n³", "n²")
+    takes_graph: ClassVar[bool] = True
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -155,6 +161,8 @@ class BGS(Solver):
 
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge, SmoothHinge), (Hat,))
+        if problem.uses_graph:
+            problem = replace(problem, unlabeled_cost=problem.graph_costs / _TO_MEAN)
         rows = problem.all_rows() if problem.uses_unlabeled else problem.labeled
         gram = start_gram(problem)
         now = first_state(self, problem, rows, gram) if state is None else state
@@ -164,9 +172,11 @@ class BGS(Solver):
             if state is None:  # the start is the solution
                 yield replace(now, iteration=1)
             return
-        graph = None
-        if problem.uses_unlabeled:
-            graph = NeighborGraph(rows, self.n_neighbors, problem.kernel, now.diagonal, backend.n_threads)
+        edges = None
+        if problem.uses_graph:
+            edges = _edges_of_graph(problem, rows)
+        elif problem.uses_unlabeled:
+            edges = kernel_edges(rows, self.n_neighbors, problem.kernel, now.diagonal, backend.n_threads)
         # A column in which unlabelled rows have no weight is solved by its start.
         moves = problem.unlabeled_cost > 0 if self.anchor else np.ones(problem.n_columns)
         schedule, stiff = step(self.step), max(1.0, float(np.diag(gram).mean())) * stiffness(problem)
@@ -174,7 +184,7 @@ class BGS(Solver):
         for t in range(now.iteration, self.iterations(problem)):
             ahead = range(t * self.look_ahead, (t + 1) * self.look_ahead)
             gammas = [moves * schedule.sizes(i, n_steps, stiff) for i in ahead]
-            batch = _draw_batch(self, problem, graph, ahead, now, gram)
+            batch = _draw_batch(self, problem, edges, ahead, now, gram)
             now = within_budgets(self, problem, _take_steps(self, problem, now, batch, gammas))
             yield now
 
@@ -185,34 +195,32 @@ class BGS(Solver):
         return self.labeled_budget or problem.n_labeled, int(np.ceil(budget * n_u) if 0 < budget < 1 else budget)
 
 
-class NeighborGraph:
-    """Two rows are joined if one is a nearest neighbour of the other; edges are drawn in proportion to their kernel.
+def kernel_edges(rows: Rows, n_neighbors: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> Edges:
+    """The edges of Le et al.: two rows are joined if one is a nearest neighbour of the other.
 
     The weight of an edge is ``k(x_u, x_v) / sqrt(k(x_u, x_u) k(x_v, x_v))``, or 0 if that is negative. `diagonal` is
     ``k(x, x)`` of every row.
     """
+    n = rows.shape[0]
+    search = NearestNeighbors(n_neighbors=min(n_neighbors, n - 1), n_jobs=n_threads).fit(rows)
+    with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs does not limit
+        nearest = search.kneighbors(return_distance=False)
+    this = np.repeat(np.arange(n), nearest.shape[1])
+    other = nearest.ravel()
+    # An edge is one number, so that it counts once if found from both ends.
+    number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
+    pairs = np.column_stack(np.divmod(number, n))
+    size = np.sqrt(diagonal)[pairs].prod(axis=1)
+    # A row of size 0 always has the same output, so its edges may have any weight.
+    weights = np.where(size > 0, kernel_of_pairs(kernel, rows, *pairs.T), 1.0) / np.where(size > 0, size, 1.0)
+    return Edges(pairs, np.maximum(weights, 0) if weights.max() > 0 else np.ones_like(weights))
 
-    def __init__(self, rows: Rows, n_neighbors: int, kernel: Kernel, diagonal: Array, n_threads: int = 1) -> None:
-        n = rows.shape[0]
-        search = NearestNeighbors(n_neighbors=min(n_neighbors, n - 1), n_jobs=n_threads).fit(rows)
-        with threadpool_limits(limits=n_threads, user_api="openmp"):  # which n_jobs does not limit
-            nearest = search.kneighbors(return_distance=False)
-        this = np.repeat(np.arange(n), nearest.shape[1])
-        other = nearest.ravel()
-        # An edge is one number, so that it counts once if found from both ends.
-        number = np.unique(np.minimum(this, other) * n + np.maximum(this, other))
-        self.edges = np.column_stack(np.divmod(number, n))
-        size = np.sqrt(diagonal)[self.edges].prod(axis=1)
-        # A row of size 0 always has the same output, so its edges may have any weight.
-        weights = np.where(size > 0, kernel_of_pairs(kernel, rows, *self.edges.T), 1.0) / np.where(size > 0, size, 1.0)
-        self.weights = np.maximum(weights, 0) if weights.max() > 0 else np.ones_like(weights)
-        self._sums = np.cumsum(self.weights)
 
-    def draw(self, seed: int, steps: range, size: int) -> Array:
-        """For each step `size` edges, drawn with replacement: row numbers of shape ``(steps, size, 2)``."""
-        chances = np.stack([philox.uniforms(seed, Purpose.UNLABELED, t, size, 1)[:, 0] for t in steps])
-        drawn = np.searchsorted(self._sums, chances * self._sums[-1], side="right")
-        return self.edges[np.minimum(drawn, len(self.edges) - 1)]
+def _edges_of_graph(problem: Problem, rows: Rows) -> Edges | None:
+    """The edges of the problem's graph, between these rows, if there are any."""
+    assert problem.graph is not None
+    edges = problem.graph.edges()
+    return replace(edges, pairs=problem.graph.positions_in(rows)[edges.pairs]) if len(edges.pairs) else None
 
 
 class _Batch(NamedTuple):
@@ -230,23 +238,23 @@ class _Batch(NamedTuple):
     line: dict[str, float]
 
 
-def _draw_batch(
-    solver: BGS, problem: Problem, graph: NeighborGraph | None, ahead: range, now: BGSState, gram: Array
-) -> _Batch:
+def _draw_batch(solver: BGS, problem: Problem, edges: Edges | None, ahead: range, now: BGSState, gram: Array) -> _Batch:
     """The batch of the steps `ahead`: draws do not depend on the model, so all rows are evaluated at once."""
     n_l, size = problem.n_labeled, solver.batch_size
     labeled = labeled_batches(problem, ahead, size, solver.draw_labeled)
-    drawn = np.empty((len(ahead), 0, 2), dtype=np.intp) if graph is None else graph.draw(problem.seed, ahead, size)
+    drawn = np.empty((len(ahead), 0, 2), dtype=np.intp)
+    if edges is not None:
+        drawn = edges.pairs[edges.draw(problem.seed, Purpose.UNLABELED, ahead, size)]
     ends = np.unique(drawn[drawn >= n_l])
-    edges = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))
+    pairs = np.where(drawn < n_l, drawn, n_l + np.searchsorted(ends, drawn))
     rows = now.rows[ends]
     below = problem.kernel.gram(rows, problem.labeled).astype(np.float64)
     among = problem.kernel.gram(rows, rows).astype(np.float64)
     whole = np.block([[gram, below.T], [below, among]])
     scores = np.concatenate([now.scores, now.evaluate(rows)])
     r = scores + now.intercept
-    line = history_line(solver, problem, now.norms, r[:n_l], r[edges.reshape(-1, 2)])
-    return _Batch(labeled, edges, ends, whole, scores, line)
+    line = history_line(solver, problem, now.norms, r[:n_l], r[pairs.reshape(-1, 2)])
+    return _Batch(labeled, pairs, ends, whole, scores, line)
 
 
 def _take_steps(solver: BGS, problem: Problem, now: BGSState, batch: _Batch, gammas: list[Array]) -> BGSState:

@@ -1,10 +1,13 @@
 """The spaces that Newton's method works in: functions with coefficients, an inner product and values at all rows.
 
 The mean over the unlabelled rows is subtracted from all values, so that an intercept can hold any mean output there.
+
+A space has the `form` M of the problem's graph, if there is one: ``f'Mf = (1/n) f'Lf`` with f at all rows. What the
+graph adds to the Hessian of a function with values v is ``cost M v``.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -15,6 +18,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
+from s3vm.solvers.deformed import deformed
 
 CHUNK = 1024  # rows at a time, where a copy of all would be large
 SAMPLE = 500  # unlabelled rows that represent all of them in the preconditioner
@@ -37,19 +41,21 @@ class Function(NamedTuple):
 class WholeKernel:
     """Expansions on all rows: ``f(x) = sum_i a_i <phi(x_i) - mean, phi(x) - mean>``, the mean over unlabelled rows."""
 
-    def __init__(self, problem: Problem, rows: Rows, max_factor: int) -> None:
-        self._n_labeled = problem.n_labeled
+    def __init__(self, problem: Problem, rows: Rows, max_factor: int, form: Any = None) -> None:
+        self._n_labeled, self.form = problem.n_labeled, form
         gram = kernel_matrix(problem.kernel, rows, rows)
         self._mean = gram[:, self._n_labeled :].mean(axis=1)
         gram -= self._mean[:, None]
         gram -= self._mean
         gram += self._mean[self._n_labeled :].mean()
         self._gram = gram
+        self._deformed: dict[float, Array] = {}
         self._sample = None
         if len(gram) > max_factor:
             self._sample = _labeled_and_some(problem, SAMPLE)
             self._root = _root(gram[np.ix_(self._sample, self._sample)])
             self._features = gram[:, self._sample] @ self._root
+            self._rough = _rough(self._features, form)
 
     def function(self, coefficients: Array) -> Function:
         return Function(coefficients, self._gram @ coefficients)
@@ -67,12 +73,14 @@ class WholeKernel:
         weights[self._n_labeled :] -= coefficients.sum() / (len(weights) - self._n_labeled)
         return weights, float(-self._mean @ weights)
 
-    def preconditioner(self, curvature: Array) -> Callable[[Function], Array]:
+    def preconditioner(self, curvature: Array, graph_cost: float = 0.0) -> Callable[[Function], Array]:
         """Solves with the Hessian of this curvature, none of it negative: exactly, or on the span of a sample."""
+        if self._sample is None and graph_cost:
+            return self._with_graph(curvature, graph_cost)
         if self._sample is None:
             inverse = curved_inverse(self._gram, curvature, _NEGLIGIBLE)
             return lambda r: r.coefficients - inverse(r.values)
-        of_span = _inverse_of_features(self._features, curvature)
+        of_span = _inverse_of_features(self._features, curvature, graph_cost, self._rough)
 
         def precondition(r: Function) -> Array:
             part = self._features.T @ r.coefficients
@@ -82,15 +90,29 @@ class WholeKernel:
 
         return precondition
 
+    def _with_graph(self, curvature: Array, graph_cost: float) -> Callable[[Function], Array]:
+        """``(1 + (D + c M) K)^-1 = S (1 + D G)^-1`` with ``S = (1 + c M K)^-1 = 1 - c M G`` and ``G = K S``."""
+        if graph_cost not in self._deformed:  # columns of equal costs share it
+            self._deformed[graph_cost] = deformed(self._gram, self.form, graph_cost)
+        G = self._deformed[graph_cost]
+        inverse = curved_inverse(G, curvature, _NEGLIGIBLE)
+
+        def precondition(r: Function) -> Array:
+            part = r.coefficients - inverse(G @ r.coefficients)
+            return part - graph_cost * (self.form @ (G @ part))
+
+        return precondition
+
 
 class Landmarks:
     """Expansions on the labelled rows and some landmarks: linear functions of ``k(x, centers) K^(-1/2)`` (Nystroem)."""
 
-    def __init__(self, kernel: Kernel, rows: Rows, centers: Rows, n_labeled: int) -> None:
+    def __init__(self, kernel: Kernel, rows: Rows, centers: Rows, n_labeled: int, form: Any = None) -> None:
         self._root = _root(kernel_matrix(kernel, centers, centers))
         self._features = kernel_matrix(kernel, rows, centers, self._root)
         self._mean = self._features[n_labeled:].mean(axis=0)
         self._features -= self._mean
+        self.form, self._rough = form, _rough(self._features, form)
 
     def function(self, coefficients: Array) -> Function:
         return Function(coefficients, self._features @ coefficients)
@@ -104,8 +126,8 @@ class Landmarks:
     def expansion(self, coefficients: Array) -> tuple[Array, float]:
         return self._root @ coefficients, float(-self._mean @ coefficients)
 
-    def preconditioner(self, curvature: Array) -> Callable[[Function], Array]:
-        inverse = _inverse_of_features(self._features, curvature)
+    def preconditioner(self, curvature: Array, graph_cost: float = 0.0) -> Callable[[Function], Array]:
+        inverse = _inverse_of_features(self._features, curvature, graph_cost, self._rough)
         return lambda r: inverse(r.coefficients)
 
 
@@ -113,11 +135,12 @@ Space = WholeKernel | Landmarks
 
 
 def space_on(problem: Problem, rows: Rows, n_spanned: int, max_factor: int) -> tuple[Space, Array]:
-    """The space of expansions on `n_spanned` of the rows, and the numbers of these."""
+    """The space of expansions on `n_spanned` of all rows, and the numbers of these."""
+    form = problem.graph.form_on(problem.all_rows()) if problem.graph is not None and problem.uses_graph else None
     if n_spanned == problem.n_rows:
-        return WholeKernel(problem, rows, max_factor), np.arange(n_spanned)
+        return WholeKernel(problem, rows, max_factor, form), np.arange(n_spanned)
     chosen = _labeled_and_some(problem, n_spanned - problem.n_labeled)
-    return Landmarks(problem.kernel, rows, rows[chosen], problem.n_labeled), chosen
+    return Landmarks(problem.kernel, rows, rows[chosen], problem.n_labeled, form), chosen
 
 
 def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Callable[[Array], Array]:
@@ -147,9 +170,18 @@ def curved_inverse(gram: Array, curvature: Array, negligible: float = 0.0) -> Ca
     return apply
 
 
-def _inverse_of_features(features: Array, curvature: Array) -> Callable[[Array], Array]:
-    """Solves with ``1 + Z' D Z``, Z the features and ``D = diag(curvature)``."""
+def _rough(features: Array, form: Any) -> Array | None:
+    """``Z'MZ``, Z the features and M the form of the graph."""
+    return None if form is None else features.T @ (form @ features)
+
+
+def _inverse_of_features(
+    features: Array, curvature: Array, graph_cost: float = 0.0, rough: Array | None = None
+) -> Callable[[Array], Array]:
+    """Solves with ``1 + Z' (D + graph_cost M) Z``, Z the features and ``D = diag(curvature)``."""
     matrix, at = np.eye(features.shape[1]), np.flatnonzero(curvature)
+    if graph_cost and rough is not None:
+        matrix += graph_cost * rough
     for start in range(0, len(at), CHUNK):
         part = at[start : start + CHUNK]
         scaled = features[part]

@@ -1,7 +1,7 @@
 """NTS3VM: Newton steps in the primal, with an unlabelled cost that grows from round to round (Chapelle 2007)."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -19,14 +19,11 @@ from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.newton.function_spaces import CHUNK, SAMPLE, Function, Space, curved_inverse, kernel_matrix, space_on
+from s3vm.solvers.newton.risk import Risk, SmoothSolution, backtrack, smooth_solution
 
 _SUPERVISED_STEPS = 100  # at most, for the start; five are usual
 _STEPS = 8  # per round except the last
 _ROUGH = 0.01  # such a round ends at a gradient of this times sqrt(C*), about 5e-5 C* above its minimum
-_CONJUGATE = 50  # directions in one Newton step
-_FORCING = 0.3  # conjugate gradients reduce the gradient to this fraction, or less
-_MIN_DECREASE, _MIN_STEP = 1e-4, 1e-10  # of a step: fraction of the predicted decrease, and length
-_NOISE = 1e-14
 
 
 @dataclass(frozen=True)
@@ -35,13 +32,14 @@ class Newton(Solver):
 
     Each column minimises Eq. 1,
 
-        ``R(f) = ||f||^2 / 2 + sum_i C_i max(0, 1 - y_i f(x_i))^2 / 2 + C* mean_u exp(-s f(x)^2)``,
+        ``R(f) = ||f||^2 / 2 + sum_i C_i max(0, 1 - y_i f(x_i))^2 / 2 + C* mean_u exp(-s f(x)^2) + c/2 (1/n) f'Lf``,
 
-    over the functions with a given mean output over the unlabelled rows. It starts at the supervised solution with a
-    small ``C*``, which each round multiplies by `growth` before minimising again: the objective is not convex, and this
-    leads to better minima than the full ``C*`` at once. A step solves Newton's equations by conjugate gradients,
-    preconditioned by the factorised Hessian without its negative curvature; where negative curvature is met, they stop
-    with the step so far. The step is halved until the objective falls.
+    over the functions with a given mean output over the unlabelled rows; L is the Laplacian of the problem's graph. It
+    starts at the solution without unlabelled loss and with a free intercept, that of the labelled rows and the graph,
+    and with a small ``C*``, which each round multiplies by `growth` before minimising again: the objective is not
+    convex, and this leads to better minima than the full ``C*`` at once. A step solves Newton's equations by conjugate
+    gradients, preconditioned by the factorised Hessian without its negative curvature; where negative curvature is met,
+    they stop with the step so far. The step is halved until the objective falls.
 
     The gradient in the history is that of the objective of the round in the norm of f (the kernel's Hilbert space), the
     largest of the wanted columns.
@@ -67,6 +65,8 @@ class Newton(Solver):
     """
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
+    table_1 = ("n³", "n²")
+    takes_graph: ClassVar[bool] = True
 
     max_iter: int = 300
     tol: float = 1e-5
@@ -91,7 +91,8 @@ class Newton(Solver):
         n_dims = 0 if sparse.issparse(problem.labeled) else problem.n_dims
         n_numbers = n_rows * (n_labeled + 3 * n_dims + 20 * problem.n_columns)
         if spanned == n_rows <= self.max_factor:
-            return 8 * (n_numbers + (1 + at_once) * n_rows**2)
+            n_deformed = len(np.unique(problem.graph_costs[problem.graph_costs > 0]))
+            return 8 * (n_numbers + (1 + at_once + n_deformed) * n_rows**2)
         n_features, n_kept = spanned, n_rows * spanned
         if spanned == n_rows:
             n_features = min(n_rows, n_labeled + SAMPLE)
@@ -139,14 +140,19 @@ class _Work:
         self.centers: Rows = problem.labeled
         if problem.uses_unlabeled:
             self._dual, scores = self._supervised_start()
-            self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
             spanned = solver.spanned(problem)
             self._space, chosen = space_on(problem, exact, spanned, solver.max_factor)
             self.centers = rows if spanned == problem.n_rows else rows[chosen]
+            self._smooth = self._smooth_starts(self._space)
+            for k, start in self._smooth.items():
+                scores[:, k] = start.function.values[self._n_labeled :] + start.intercept
+            self._targets = means_to_hold(problem, scores) if solver.balance == "supervised" else 2 * problem.prior - 1
 
     def column(self, k: int, before: Column | None) -> Iterator[Column]:
         if self._space is not None and self._problem.unlabeled_cost[k] > 0:
             return self._annealed(self._space, k, before)
+        if self._space is not None and k in self._smooth:
+            return self._smooth_alone(self._space, k, before)
         return self._supervised(k, before)
 
     def _tolerance(self, k: int) -> float:
@@ -181,24 +187,50 @@ class _Work:
             dual[:, k], intercept[k] = dual[:, first], intercept[first]
         return dual, self._to_labeled[n_l:] @ dual + intercept
 
+    def _smooth_starts(self, space: Space) -> dict[int, SmoothSolution]:
+        """The solution with the graph and without gaps of each column that the graph counts in, equal ones once."""
+        problem, starts = self._problem, dict[int, SmoothSolution]()
+        solved: dict[tuple[bytes, bytes, float], SmoothSolution] = {}
+        for k in np.flatnonzero(problem.graph_costs > 0).tolist():
+            key = problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), float(problem.graph_costs[k])
+            if key not in solved:
+                solved[key] = smooth_solution(problem, k, space, self._tolerance(k))
+            starts[k] = solved[key]
+        return starts
+
+    def _smooth_alone(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
+        """The column without gaps, which is the solution, unless the run before has ended there."""
+        f, intercept, gradient = self._smooth[k]
+        column = self._column(space, k, f, intercept, _ResumeState(gradient, f))
+        if before is None or not np.array_equal(before.weights, column.weights):
+            yield column
+
+    def _column(self, space: Space, k: int, f: Function, intercept: float, resume_state: "_ResumeState") -> Column:
+        n_l, scores = self._n_labeled, f.values + intercept
+        weights, constant = space.expansion(f.coefficients)
+        norm = space.inner(f, f)
+        if self._problem.graph_costs[k]:
+            norm += self._problem.graph_costs[k] * (scores @ (space.form @ scores))
+        objective = self._problem.objective(k, norm, scores[:n_l], scores[n_l:])
+        return Column(weights, intercept + constant, scores, objective, resume_state)
+
     def _annealed(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:
         """The columns on the way to a minimum of Eq. 1, round by round."""
         problem, n_l, last = self._problem, self._n_labeled, self._solver.rounds - 1
         target = float(self._targets[k])
-        if before is None:
+        if before is None and k in self._smooth:
+            f, turn, step = self._smooth[k].function, 0, 0
+        elif before is None:
             on_rows = np.concatenate([self._dual[:, k], np.zeros(problem.n_rows - n_l)])
             f, turn, step = space.function(space.adjoint(on_rows)), 0, 0
         else:
             _, f, turn, step = before.resume_state
         while True:
-            risk = _Risk(problem, k, space, target, self._solver.growth ** (turn - last))
+            risk = Risk(problem, k, space, target, self._solver.growth ** (turn - last))
             gradient, curvature = risk.derivatives(f)
             size = float(np.sqrt(max(space.inner(gradient, gradient), 0.0)))
             if before is None:
-                weights, constant = space.expansion(f.coefficients)
-                scores = f.values + target
-                objective = problem.objective(k, space.inner(f, f), scores[:n_l], scores[n_l:])
-                yield Column(weights, target + constant, scores, objective, _ResumeState(size, f, turn, step))
+                yield self._column(space, k, f, target, _ResumeState(size, f, turn, step))
             before = None
             moved = None
             if turn == last or step < _STEPS:
@@ -210,74 +242,6 @@ class _Work:
                 turn, step = turn + 1, 0
             else:
                 return
-
-
-class _Risk:
-    """Eq. 1 of one column with a fraction of its unlabelled cost, for f without the intercept `target`."""
-
-    def __init__(self, problem: Problem, k: int, space: Space, target: float, share: float) -> None:
-        self._problem, self._space, self._target = problem, space, target
-        self._costs, self._y = problem.costs[:, k], problem.targets[:, k]
-        self._cost = share * problem.unlabeled_cost[k] / (problem.n_rows - problem.n_labeled)
-
-    def _scores(self, f: Function) -> tuple[Array, Array]:
-        scores = f.values + self._target
-        return scores[: len(self._y)], scores[len(self._y) :]
-
-    def value(self, f: Function) -> float:
-        r_l, r_u = self._scores(f)
-        labeled = self._costs @ self._problem.labeled_loss.value(r_l, self._y)
-        unlabeled = self._cost * self._problem.unlabeled_loss.value(r_u).sum()
-        return float(self._space.inner(f, f) / 2 + labeled + unlabeled)
-
-    def derivatives(self, f: Function) -> tuple[Function, Array]:
-        """The gradient in the space, and the second derivative of the losses with respect to each value."""
-        r_l, r_u = self._scores(f)
-        of_labeled, of_unlabeled = self._problem.labeled_loss, self._problem.unlabeled_loss
-        s = of_unlabeled.s  # type: ignore[attr-defined]
-        slope = np.concatenate([self._costs * of_labeled.grad(r_l, self._y), self._cost * of_unlabeled.grad(r_u)])
-        bend = 2 * s * (2 * s * r_u**2 - 1) * of_unlabeled.value(r_u)
-        curvature = np.concatenate([self._costs * (self._y * r_l < 1), self._cost * bend])
-        return self._space.function(f.coefficients + self._space.adjoint(slope)), curvature
-
-    def step(self, f: Function, gradient: Function, curvature: Array) -> Function | None:
-        """f after a Newton step, or None if no step lowers the objective."""
-        by = _direction(self._space, gradient, curvature)
-        t = _backtrack(lambda t: self.value(f.plus(t, by)), self._space.inner(gradient, by))
-        return f.plus(t, by) if t > 0 else None
-
-
-def _direction(space: Space, gradient: Function, curvature: Array) -> Function:
-    """The Newton step, a descent direction, by conjugate gradients that stop at negative curvature."""
-    precondition = space.preconditioner(np.maximum(curvature, 0))
-    size = np.sqrt(space.inner(gradient, gradient))
-    enough = min(_FORCING, np.sqrt(size)) * size
-    residual, way, step, before = gradient, None, None, 0.0
-    for _ in range(_CONJUGATE):
-        down = space.function(-precondition(residual))
-        now = -space.inner(residual, down)
-        way = down if way is None else down.plus(now / before, way)
-        before = now
-        bend = space.inner(way, way) + curvature @ way.values**2
-        if bend <= 0 or now <= 0:
-            break
-        t = now / bend
-        step = Function(t * way.coefficients, t * way.values) if step is None else step.plus(t, way)
-        image = way.coefficients + space.adjoint(curvature * way.values)
-        residual = space.function(residual.coefficients + t * image)
-        if space.inner(residual, residual) <= enough**2:
-            break
-    return way if step is None else step  # type: ignore[return-value]
-
-
-def _backtrack(value: Callable[[float], float], slope: float) -> float:
-    """The first of 1, 1/2, 1/4, ... where `value` falls by a fraction of what its slope at 0 predicts; 0 if none."""
-    start, t = value(0.0), 1.0
-    while slope < 0 and t > _MIN_STEP:
-        if value(t) <= start + _MIN_DECREASE * t * slope + _NOISE * abs(start):
-            return t
-        t /= 2
-    return 0.0
 
 
 def _supervised_fits(
@@ -310,7 +274,7 @@ def _supervised_fits(
             shift = (inverse(of_gradient).sum() - total) / inverse(np.ones_like(r)).sum()
         step = inverse(of_gradient - shift) - gradient
         way = partial(value, dual, r, step, gram @ step + shift, intercept, shift)
-        t = _backtrack(way, float(of_gradient @ step + total * shift))
+        t = backtrack(way, float(of_gradient @ step + total * shift))
         if t == 0:
             return
         dual, intercept = dual + t * step, float(intercept + t * shift)

@@ -72,14 +72,21 @@ def slopes_and_sums(
 ) -> tuple[Array, BatchGradient]:
     """The slopes at rows where f is `r`, and all sums except `span`, given their kernel values."""
     slope = now.cost * loss.grad(r)
-    return slope, BatchGradient(
+    sums = sums_of(slope, r - now.intercept, to_labeled, to_mean)
+    return slope, sums._replace(loss=loss.value(r).sum(axis=0), positive=(r > 0).sum(axis=0))
+
+
+def sums_of(slope: Array, f: Array, to_labeled: Array, to_mean: Array) -> BatchGradient:
+    """The sums except `span` and those for the history, where f without the intercept is `f`."""
+    total = slope.sum(axis=0)
+    return BatchGradient(
         span=slope[:0],
         labeled=product(to_labeled.T, slope),
         mean=product(to_mean, slope),
-        total=slope.sum(axis=0),
-        along=(slope * (r - now.intercept)).sum(axis=0),
-        loss=loss.value(r).sum(axis=0),
-        positive=(r > 0).sum(axis=0),
+        total=total,
+        along=(slope * f).sum(axis=0),
+        loss=0 * total,
+        positive=0 * total,
     )
 
 
@@ -108,12 +115,17 @@ class BatchGradientWorker:
         return reduce(BatchGradient.plus, gradients)
 
     def _gradient_of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
+        r, to_labeled, to_mean = self.evaluate(backend, features, rows, now)
+        slope, sums = slopes_and_sums(self.loss, now, r, to_labeled, to_mean)
+        gradient = features.adjoint(slope, rows, now.n_blocks)
+        return sums._replace(span=gradient.reshape(-1, r.shape[1]))
+
+    def evaluate(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> tuple[Array, Array, Array]:
+        """f at these rows, and their kernel values with the labelled rows and with the mean over R."""
         gram = backend.gram(self.kernel, rows, self.centers)
         to_labeled, to_mean = gram[:, : self.n_labeled], gram[:, self.n_labeled :].mean(axis=1)
         r = product(to_labeled, now.dual) + to_mean[:, None] * now.lift + now.intercept
         blocks = now.span.reshape(-1, self.n_features, r.shape[1])
         if len(blocks):
             r += features.decision(blocks, rows)
-        slope, sums = slopes_and_sums(self.loss, now, r, to_labeled, to_mean)
-        gradient = features.adjoint(slope, rows, now.n_blocks)
-        return sums._replace(span=gradient.reshape(-1, r.shape[1]))
+        return r, to_labeled, to_mean

@@ -10,7 +10,8 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, slopes_and_sums
+from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, slopes_and_sums, sums_of
+from s3vm.solvers.tsg.edges import EdgeBatch, EdgeBatches
 from s3vm.sources import RemoteSource, Source
 
 if TYPE_CHECKING:
@@ -39,6 +40,17 @@ class SpanStep(NamedTuple):
     along: Array
 
 
+class EdgeStep(NamedTuple):
+    """What the edges of an iteration add: to the gradient of the batch, and to the slopes at the labelled rows.
+
+    `rough` estimates ``c (1/n) f'Lf`` of each column.
+    """
+
+    sums: BatchGradient
+    on_labeled: Array
+    rough: Array
+
+
 class RowSpan:
     """The kernel functions of the unlabelled rows, in an order drawn once; R is the first of them."""
 
@@ -59,6 +71,11 @@ class RowSpan:
         keeps_gram = is_reused and n_bytes <= GRAM_BYTES
         self._gram = backend.gram(problem.kernel, self._rows, self._centers) if keeps_gram else None
         self._n_used = self._n_reference  # coefficients beyond are 0
+        self.edges: EdgeBatches | None = None
+        if problem.graph is not None and problem.uses_graph:
+            positions = problem.graph.positions_in(self.centers)
+            self.edges = EdgeBatches.of(problem.graph, positions, problem.seed, solver.batch_size)
+            self.edge_rows, self._n_used = self.centers, self._n_rows  # edges act on any row
 
     def keep_at_least(self, n_functions: int) -> None:
         """Allows for the coefficients of a run with other settings, which may be on any row."""
@@ -75,21 +92,61 @@ class RowSpan:
             return self._gram[at, columns] if isinstance(columns, slice) else self._gram[at[:, None], columns]
         return self._backend.gram(self._kernel, self._rows[at], self._centers[columns])
 
+    def _evaluate(self, at: Array, now: Iterate) -> tuple[Array, Array, Array]:
+        """f at some rows, and their kernel values with the labelled rows and with the mean over R."""
+        n_l = self._n_labeled
+        gram = self._values(at, slice(n_l + len(now.span)))
+        to_labeled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
+        r = product(to_labeled, now.dual) + to_mean[:, None] * now.lift + now.intercept
+        r += product(gram[:, n_l:], now.span)
+        return r, to_labeled, to_mean
+
     def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
         """The sums over the batch of iteration t; on the span, these are the slopes at the rows of the batch."""
         n_used = min(self._n_rows, max((t + 1) * self.batch_size, self._n_used))
-        n_l = self._n_labeled
-        gram = self._values(self._batch(t), slice(n_l + n_used))
-        to_labeled, to_mean = gram[:, :n_l], gram[:, n_l : n_l + self._n_reference].mean(axis=1)
         now = Iterate(state.dual, state.lift, state.intercept, state.span[:n_used], cost, 0)
-        r = product(to_labeled, now.dual) + to_mean[:, None] * now.lift + now.intercept
-        r += product(gram[:, n_l:], now.span)
+        r, to_labeled, to_mean = self._evaluate(self._batch(t), now)
         slope, sums = slopes_and_sums(self._loss, now, r, to_labeled, to_mean)
         return sums._replace(span=slope)
 
-    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
+    def edge_gradient(self, edges: EdgeBatch, t: int, state: "AnchoredState", cost: Array) -> EdgeStep:
+        """The same over the edges: each of their ends acts on its own kernel function, labelled or not."""
+        at, n = self._ends(edges), int(np.sum(edges.ends < self._n_labeled))
+        labeled = self._backend.put(edges.ends[:n])
+        now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, 0)
+        r, to_labeled, to_mean = self._evaluate(at, now)
+        ends = namespace(r).concatenate([(state.scores + state.intercept)[labeled], r])
+        slope, rough = edges.slopes(ends, cost, self._backend)
+        on_labeled = 0 * state.scores
+        on_labeled[labeled] = cast(slope[:n], on_labeled.dtype)
+        sums = sums_of(slope[n:], r - now.intercept, to_labeled, to_mean)
+        return EdgeStep(sums._replace(span=slope[n:]), on_labeled, rough)
+
+    def _ends(self, edges: EdgeBatch) -> Array:
+        return self._backend.put(edges.ends[edges.ends >= self._n_labeled] - self._n_labeled)
+
+    def both(self, batch: BatchGradient, of_edges: BatchGradient) -> BatchGradient:
+        """The sums over a batch and over its edges."""
+        span = namespace(batch.span).concatenate([batch.span, of_edges.span])
+        return batch._replace(span=batch.span[:0]).plus(of_edges._replace(span=batch.span[:0]))._replace(span=span)
+
+    def move(
+        self,
+        t: int,
+        batch: BatchGradient,
+        edges: EdgeBatch | None,
+        span: Array,
+        keep: Array,
+        gamma: Array,
+        holds: Array,
+    ) -> SpanStep:
         moved, at = span * cast(keep, span.dtype), self._batch(t)
-        moved[at] -= cast(gamma * batch.span, span.dtype)
+        change = cast(gamma * batch.span, span.dtype)
+        moved[at] -= change[: len(at)]
+        if edges is not None:  # a row may be in both
+            ends = self._ends(edges)
+            moved[ends] -= change[len(at) :]
+            at = namespace(at).concatenate([at, ends])
         along = column_dots(batch.span, product(self._values(at, self._n_labeled + at), batch.span))
         return SpanStep(moved, batch.labeled, batch.mean, batch.total, along)
 
@@ -113,6 +170,11 @@ class FeatureSpan:
         fixed = problem.kernel, problem.seed, self.n_features, self.centers, problem.n_labeled
         self._worker = BatchGradientWorker(*fixed, problem.unlabeled_loss)
         self._local_worker = self._worker.on(backend)
+        self.edges: EdgeBatches | None = None
+        if problem.graph is not None and problem.uses_graph:
+            self.edge_rows = problem.graph.rows
+            every = np.arange(self.edge_rows.shape[0])
+            self.edges = EdgeBatches.of(problem.graph, every, problem.seed, solver.batch_size)
 
     def keep_at_least(self, n_functions: int) -> None:
         """Allows for the features of a run with other settings."""
@@ -139,7 +201,30 @@ class FeatureSpan:
         rows = self._backend.put(self._source.batches(*draw))
         return self._local_worker.gradient(self._backend, self._features, rows, now)
 
-    def move(self, t: int, batch: BatchGradient, span: Array, keep: Array, gamma: Array, holds: Array) -> SpanStep:
+    def edge_gradient(self, edges: EdgeBatch, t: int, state: "AnchoredState", cost: Array) -> EdgeStep:
+        """The same over the edges: all of their ends act on the features."""
+        rows, n_blocks = self._backend.put(self.edge_rows[edges.ends]), self._blocks_in(t)
+        now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
+        r, to_labeled, to_mean = self._local_worker.evaluate(self._backend, self._features, rows, now)
+        slope, rough = edges.slopes(r, cost, self._backend)
+        sums = sums_of(slope, r - now.intercept, to_labeled, to_mean)
+        gradient = self._features.adjoint(slope, rows, n_blocks).reshape(-1, r.shape[1])
+        return EdgeStep(sums._replace(span=gradient), 0 * state.scores, rough)
+
+    def both(self, batch: BatchGradient, of_edges: BatchGradient) -> BatchGradient:
+        """The sums over a batch and over its edges."""
+        return batch.plus(of_edges)
+
+    def move(
+        self,
+        t: int,
+        batch: BatchGradient,
+        edges: EdgeBatch | None,
+        span: Array,
+        keep: Array,
+        gamma: Array,
+        holds: Array,
+    ) -> SpanStep:
         dtype = span.dtype
         slope = cast(batch.span, dtype) - self._mean[:, None] * cast(holds * batch.total, dtype)
         slope /= len(slope) // self.n_features

@@ -40,8 +40,9 @@ class TSG(StochasticSolver):
     The run starts from the exact SVM of the labelled rows. Each iteration draws a batch of unlabelled rows and steps
     along the gradient of Eq. 1. Labelled rows act on their own kernel functions, without noise; unlabelled rows act on
     random features, all of which share each gradient, or, if they are few, on their own kernel functions too. The
-    intercept holds the mean output over the unlabelled rows at that of the supervised solution. `PrintedTSG` is the
-    algorithm as printed in the paper.
+    intercept holds the mean output over the unlabelled rows at that of the supervised solution. If the problem has a
+    graph, `batch_size` of its edges are drawn as well (`s3vm.solvers.tsg.edges`); a column with a graph and without
+    unlabelled loss has a free intercept. `PrintedTSG` is the algorithm as printed in the paper.
 
     If no unlabelled row is used, the result is the supervised solution.
 
@@ -74,8 +75,9 @@ class TSG(StochasticSolver):
         The size of the sample over which the mean is held.
     """
 
-    takes_remote_rows: ClassVar[bool] = True
+    takes_graph: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True
+    table_1 = ("m T²", "T")
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
@@ -102,16 +104,17 @@ class TSG(StochasticSolver):
 
     def memory(self, problem: Problem, backend: Backend) -> int:
         size, n_columns = backend.dtype.itemsize, problem.n_columns
-        n_bytes = 8 * problem.n_labeled**2
+        n_bytes, batch_size = 8 * problem.n_labeled**2, self.batch_size * (3 if problem.uses_graph else 1)
         if problem.unlabeled is None or not problem.uses_unlabeled:
             return n_bytes
         if self.spans_rows(problem.unlabeled.n_rows):
             n_spanned = problem.unlabeled.n_rows
             n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
-            return n_bytes + 2 * size * n_spanned * (n_columns + self.batch_size)
+            return n_bytes + 2 * size * n_spanned * (n_columns + batch_size)
         n_bytes += self.frequency_bytes(problem, backend, self.max_features)
         n_bytes += size * self.max_features * problem.n_labeled
-        n_bytes += 2 * size * min(self.batch_size, CHUNK) * (problem.n_labeled + self.n_reference)
+        n_scored = min(self.batch_size, CHUNK) + batch_size - self.batch_size
+        n_bytes += 2 * size * n_scored * (problem.n_labeled + self.n_reference)
         return n_bytes + (2 * size + 16) * self.max_features * n_columns  # gradients are summed in float64
 
     def pilot(self, max_iter: int) -> "TSG":
@@ -120,6 +123,9 @@ class TSG(StochasticSolver):
 
     def for_streaming(self) -> "TSG":
         return replace(self, span="features") if self.span == "auto" else self
+
+    def for_cluster(self) -> "TSG":
+        return replace(self, batch_size=4096)  # so that workers have enough to do between two messages
 
     def follow(self, problem: Problem, backend: Backend, state: State) -> State:
         return _rebase(self, problem, backend, state)
@@ -271,6 +277,9 @@ class _Iteration:
         self.problem, self.backend, self.span, self.gram = problem, backend, span, start.gram
         self.solver, self.steps, self.n_iterations = solver, step(solver.step), solver.iterations(problem)
         self.stiffness = size * stiffness(problem)
+        self.graph_costs = problem.graph_costs
+        if span.edges is not None:
+            self.stiffness += problem.graph_costs * span.edges.stiffness(kernel, span.edge_rows)
         self.of_labeled = kernel.gram(labeled, span.reference).mean(axis=1)
         self.of_reference = float(backend.gram(kernel, reference, reference).mean())
         self.holds, self.target = solver.balanced_columns(problem), means_to_hold(problem, at_reference)
@@ -284,7 +293,7 @@ class _Iteration:
         return replace(state, centers=span.centers, n_reference=span.reference.shape[0], n_features=span.n_features)
 
     def move_to_device(self) -> None:
-        for name in ("gram", "of_labeled", "holds", "target", "all_labeled"):
+        for name in ("gram", "of_labeled", "holds", "target", "all_labeled", "graph_costs"):
             setattr(self, name, self.backend.put(getattr(self, name)))
         self.problem = on_device(self.problem, self.backend)
 
@@ -296,8 +305,13 @@ class _Iteration:
         cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabeled_cost / span.batch_size
         r_l = state.scores + state.intercept
         slope = labeled_slope(problem, self.all_labeled, r_l)
-        batch = span.gradient(t, state, cost)
-        moved = span.move(t, batch, state.span, keep, gamma, holds)
+        batch, edges, norm = span.gradient(t, state, cost), None, state.norm
+        if span.edges is not None:
+            edges = span.edges.batch(t)
+            of_edges = span.edge_gradient(edges, t, state, self.graph_costs)
+            batch, slope = span.both(batch, of_edges.sums), slope + of_edges.on_labeled
+            norm = norm + of_edges.rough
+        moved = span.move(t, batch, edges, state.span, keep, gamma, holds)
         lift = holds * (slope.sum(axis=0) + moved.total)
         mean = keep * state.mean - gamma * (product(self.of_labeled, slope) + moved.mean - self.of_reference * lift)
         total = slope.sum(axis=0) + batch.total
@@ -308,7 +322,7 @@ class _Iteration:
         dots = column_dots(slope, keep * state.scores + scores) + at_batch - gamma * moved.along
         dots -= holds * total * (keep * state.mean + mean)
         means = batch.loss / span.batch_size, batch.positive / span.batch_size
-        line = record(problem, state.norm, r_l, problem.targets, problem.costs, means=means)
+        line = record(problem, norm, r_l, problem.targets, problem.costs, means=means)
         return replace(
             state,
             iteration=t + 1,

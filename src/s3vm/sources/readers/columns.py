@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from s3vm._utils.input_checks import shortened
 from s3vm._utils.typing import Array
-from s3vm.sources.readers.errors import TableError, listed, nearest, shortened
+from s3vm.sources.readers.errors import TableError, nearest
 from s3vm.sources.readers.labels import label_key, labels_of
 from s3vm.sources.readers.tabular import TabularFile
 
@@ -102,14 +103,14 @@ def _chosen(file: TabularFile, columns: Columns) -> list[str]:
 
 def _refuse_absent(file: TabularFile, names: list[str]) -> None:
     if names:
-        raise TableError(f"{file.path} has no column {listed([nearest(name, list(file.types)) for name in names])}")
+        raise TableError(f"{file.path} has no column {nearest(names, list(file.types))}")
 
 
 def _check_asked(file: TabularFile, asked: list[str], columns: Columns) -> None:
     """Raises a TableError if features that were asked for by name contradict each other or other settings."""
     repeated = [name for name, count in Counter(asked).items() if count > 1]
     if repeated:
-        raise TableError(f"{file.path}: column {shortened(repr(repeated[0]))} is a feature twice: name it once")
+        raise TableError(f"{file.path}: column {shortened(repr(repeated[0]))} is a feature twice: give it once")
     for name in asked:
         column = name if name in file.types else (_indicator(file, name) or (name,))[0]
         if column == columns.target:

@@ -43,7 +43,7 @@ def of_one_kind(labels: Array) -> Array:
 
 
 def label_key(value: Any) -> str:
-    """One text for all the ways to write a label: "1" for 1, 1.0, "1" and "+1"."""
+    """One text for all spellings of a label: "1" for 1, 1.0, "1" and "+1"."""
     number = _number(value)
     return str(value if number is None else number)
 

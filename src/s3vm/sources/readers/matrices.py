@@ -15,9 +15,9 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 
 from s3vm._utils.arrays import as_rows
-from s3vm._utils.input_checks import csr
+from s3vm._utils.input_checks import csr, shortened
 from s3vm._utils.typing import Array, Rows
-from s3vm.sources.readers.errors import TableError, nearest, shortened
+from s3vm.sources.readers.errors import TableError, nearest
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _ONLY_CSV = (".zst", ".lz4")  # pyarrow reads these, but only for csv
@@ -74,7 +74,7 @@ class NpzFile(MatrixFile):
 
     def _checked_name(self, name: str, names: list[str]) -> str:
         if name not in names:
-            raise TableError(f"{self.path} has no array {nearest(name, names)}")
+            raise TableError(f"{self.path} has no array {nearest([name], names)}")
         return name
 
 
@@ -145,7 +145,7 @@ class SvmlightFile(MatrixFile):
         return as_rows(X, dtype), y
 
     def _explained(self, problem: Exception) -> TableError:
-        """The problem and its line, which scikit-learn does not tell: the file is read once more to find it."""
+        """The problem and its line, which scikit-learn does not report: the file is read once more to find it."""
         n_before, reason = 0, shortened(problem)
         try:
             with _open_decompressed(self.path) as file:
@@ -186,7 +186,7 @@ def _native_labels(y: Any) -> Array:
 
 
 def _matrix_shape(shape: Any) -> tuple[int, int]:
-    """The shape of a matrix, which anyone may have written into the file."""
+    """The shape of a matrix, checked since the file may be forged."""
     if not isinstance(shape, np.ndarray) or shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise ValueError("the shape of its matrix is not two integers")
     return int(shape[0]), int(shape[1])

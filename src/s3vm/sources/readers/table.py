@@ -89,7 +89,7 @@ class TableStream:
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows, or None if only reading them tells."""
+        """The number of rows, or None if unknown before they are read."""
         counts = [chunk.n_rows for chunk in self.chunks if chunk.n_rows is not None]
         return sum(counts) if len(counts) == len(self.chunks) else None
 
@@ -326,7 +326,7 @@ def _concatenated(batches: list[Batch]) -> Batch:
 def files_of(path: str) -> list[str]:
     """The file itself; or all files of a known format in a folder and below, sorted by name.
 
-    Names that begin with a dot or an underscore are skipped: other programs keep notes of their own there.
+    Names that begin with a dot or an underscore are skipped: other programs use them for their own files.
     """
     if not path:
         raise TableError("the file name is empty: give the name of a file or folder")

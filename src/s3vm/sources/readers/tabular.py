@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from s3vm.sources.readers.errors import TableError, listed, shortened
+from s3vm._utils.input_checks import shortened
+from s3vm.sources.readers.errors import TableError, listed
 
 _SEPARATORS = (",", ";", "\t")
 _BLOCK_BYTES = 1 << 20  # that are parsed together
@@ -163,7 +164,7 @@ class CsvFile(TabularFile):
         )
 
     def _explained(self, problem: Exception, options: pa_csv.ConvertOptions) -> TableError:
-        """The problem and its line, which only a single thread knows: the file is read once more to find it."""
+        """The problem and its line, which only a single-threaded read reports: the file is read again to find it."""
         try:
             for _ in self._open(options, use_threads=False):
                 pass

@@ -1,0 +1,284 @@
+"""Runs of candidates: short ones side by side, to compare them, and final ones of those accepted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from s3vm._utils.arrays import host, stack
+from s3vm._utils.scores import brier_losses
+from s3vm._utils.typing import Array, Rows
+from s3vm.backends import Backend
+from s3vm.estimators.candidates import Space, likely_shares, promising
+from s3vm.estimators.planning import neighbor_graph, scores_held_out
+from s3vm.estimators.preparation import PreparedRows
+from s3vm.losses import SquaredHinge
+from s3vm.model import Model
+from s3vm.problem import Problem
+from s3vm.problem.graph import NeighborGraph
+from s3vm.problem.projection import project
+from s3vm.solvers.batch.batch import Batch, BatchRun
+from s3vm.solvers.batch.space import RowMap, row_map
+from s3vm.sources import ArraySource
+
+_PILOT, _FINAL = Batch(max_iter=60, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
+_RIDGE = 1e-5  # per row, where the function of a space is replaced by one of another
+
+Tick = Callable[[], None]
+"""What is called before each step of the work, to show the progress or to stop."""
+
+
+class Function(NamedTuple):
+    """Coefficients ``(p, K)`` in a space of landmarks, and intercepts ``(K,)``."""
+
+    w: Array
+    intercept: Array
+
+
+class Setting(NamedTuple):
+    """What all runs of a fit share."""
+
+    estimator: Any
+    data: PreparedRows
+    supervised: Problem
+    backend: Backend
+
+    def graph_of(self, sample: Rows) -> NeighborGraph | None:
+        if self.estimator.neighbor_weight == 0:
+            return None
+        return neighbor_graph(self.estimator, self.data, sample, self.backend)
+
+
+class Pilot(NamedTuple):
+    """A space whose candidates have been trained for a short time: scores to compare them by."""
+
+    space: Space
+    held_out: Array  # (candidates, n_labeled, K), by functions trained without the row
+    on_sample: Array  # (candidates, n_sample, K), by functions trained on all labelled rows
+
+    def only(self, taken: Array) -> "Pilot":
+        """The pilot with some of its candidates."""
+        return Pilot(self.space.only(taken), self.held_out[taken], self.on_sample[taken])
+
+    def scores_held_out(self) -> Array:
+        """The held-out scores of each candidate, divided by the mean size of its scores."""
+        return self.held_out / mean_sizes(self.on_sample)[:, None, None]
+
+
+def mean_sizes(scores: Array) -> Array:
+    """The mean size of each candidate's scores ``(candidates, n, K)``."""
+    return np.maximum(np.abs(scores).mean(axis=(1, 2)), 1e-12)
+
+
+def pilots_of(
+    setting: Setting, spaces: list[Space], sample: Rows, held_out: Array, known: Array, tick: Tick
+) -> list[Pilot]:
+    """Short runs of all candidates, with `held_out` groups of labelled rows; gaps only where they are promising.
+
+    `known` says which labelled rows are held out of some group.
+    """
+    graph, codes = setting.graph_of(sample), setting.data.codes[known]
+    with row_map(setting.backend.n_threads) as each:
+        trials, losses = [], []
+        for space in spaces:
+            tick()
+            kind = _Trial if space.representation.relearn is None else _TrialByFold
+            trials.append(kind(_PILOT, setting, space, sample, graph, held_out, each))
+            losses.append([brier_losses(codes, scores[known]) for scores in trials[-1].held_out()])
+        good = promising(np.concatenate(losses))
+        for trial, is_good in zip(trials, np.split(good, np.cumsum([len(part) for part in losses])[:-1]), strict=True):
+            tick()
+            trial.descend(is_good)
+        return [
+            Pilot(trial.space, np.stack(trial.held_out()), trial.on_sample())
+            for trial in trials
+            if trial.space.candidates
+        ]
+
+
+def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick) -> Model:
+    """The average of the candidates of one or two spaces, trained on all labelled rows and the sample.
+
+    It is a function of the first space: that of the second is replaced by the nearest one there.
+    """
+    nobody = np.zeros((len(setting.data.codes), 1), dtype=bool)
+    n_candidates = sum(len(space.candidates) for space in spaces)
+    graph = setting.graph_of(sample)
+    with row_map(setting.backend.n_threads) as each:
+        trials = []
+        for space in spaces:
+            tick()
+            trials.append(_Trial(_FINAL, setting, space, sample, graph, nobody, each))
+            trials[-1].descend(np.ones(len(space.candidates), dtype=bool))
+        first, *others = trials
+        function = first.average(n_candidates)
+        for other in others:
+            nearest = first.nearest(other.scores(other.average(n_candidates)))
+            function = Function(function.w + nearest.w, function.intercept + nearest.intercept)
+        return first.model(function)
+
+
+class _Trial:
+    """The candidates of one space, times groups held out, times outputs, as columns that are trained together."""
+
+    def __init__(
+        self,
+        solver: Batch,
+        setting: Setting,
+        space: Space,
+        sample: Rows,
+        graph: NeighborGraph | None,
+        held_out: Array,
+        each: RowMap,
+    ) -> None:
+        self.space, self._held_out = space, held_out
+        self._n_outputs = setting.supervised.n_models
+        self._problem = self._problem_of(setting, sample, graph)
+        rows = stack([self._problem.labeled, project(sample, space.representation.projection)])
+        self._run = BatchRun(solver, self._problem, setting.backend, each, rows)
+        self._w, self._intercept = self._run.convex()
+        spreads = np.array([candidate.spreads for candidate in space.candidates])
+        if spreads.any() and graph is not None:
+            start = self.nearest(self._spread(setting, graph))
+            at = np.repeat(spreads, len(self._intercept) // len(spreads))
+            self._w[:, at], self._intercept[at] = (np.tile(part, spreads.sum()) for part in start)
+        if self._problem.prior_is_known:
+            every = np.arange(self._problem.n_columns)
+            self._intercept = self._run.means(self._w, self._intercept, every)
+
+    def _spread(self, setting: Setting, graph: NeighborGraph) -> Array:
+        """What reaches each row of the labels that are not held out, as scores: columns are groups, times outputs."""
+        codes, n_classes = setting.data.codes, len(setting.data.classes)
+        labels = ~self._held_out[:, :, None] & (codes[:, None, None] == np.arange(n_classes))
+        counts = labels.sum(axis=0)
+        shares = np.array([likely_shares(count) for count in counts])
+        by_class = labels * (shares / np.maximum(counts, 1))
+        reached = graph.spread(by_class.reshape(len(codes), -1)).reshape(-1, *counts.shape)
+        odds = reached**2  # squared, so that rows are surer of their class
+        share = odds / np.maximum(odds.sum(axis=2, keepdims=True), 1e-300)
+        margins = 2 * share - 1
+        return (margins if self._n_outputs > 1 else margins[:, :, 1:]).reshape(len(margins), -1)
+
+    def _problem_of(self, setting: Setting, sample: Rows, graph: NeighborGraph | None) -> Problem:
+        (kernel, C, projection, _), candidates = self.space
+        data, supervised, n = setting.data, setting.supervised, len(candidates)
+        costs = np.repeat((C * data.weight * data.factor)[:, None] * ~self._held_out, self._n_outputs, axis=1)
+        group, total = slice(0, costs.shape[1]), costs.sum(axis=0)
+        if graph is not None:
+            graph = replace(graph, rows=project(graph.rows, projection))
+        return replace(
+            supervised,
+            labeled=project(data.X, projection),
+            targets=np.tile(supervised.targets[:, group], n),
+            costs=np.tile(costs, n),
+            unlabeled=ArraySource(project(sample, projection), None, setting.backend.dtype),
+            unlabeled_cost=np.concatenate([candidate.unlabeled_weight * total for candidate in candidates]),
+            prior=np.tile(supervised.prior[group], n),
+            kernel=kernel,
+            labeled_loss=SquaredHinge(),
+            graph=graph,
+            graph_cost=np.concatenate([candidate.neighbor_weight * total for candidate in candidates]),
+            supervised=None,
+        )
+
+    def held_out(self) -> list[Array]:
+        """The scores of labelled rows held out, for each candidate."""
+        n_l, shape = self._problem.n_labeled, (*self._held_out.shape, self._n_outputs)
+        scores = host(self._run.space.features[:n_l]).astype(np.float64) @ self._w + self._intercept
+        parts = np.split(scores, len(self.space.candidates), axis=1)
+        return [scores_held_out(part.reshape(shape), self._held_out) for part in parts]
+
+    def descend(self, good: Array) -> None:
+        """Trains the candidates with gaps that are good, and drops those that are not."""
+        with_gaps = np.array([candidate.unlabeled_weight > 0 for candidate in self.space.candidates])
+        width = self._w.shape[1] // len(good)
+        columns = np.flatnonzero(np.repeat(good & with_gaps, width))
+        if len(columns):
+            self._intercept[columns] = self._run.means(self._w, self._intercept, columns)
+            self._w[:, columns] = self._run.minimise(self._w, self._intercept, columns)
+        stays = np.flatnonzero(np.repeat(good | ~with_gaps, width))
+        self._w, self._intercept = self._w[:, stays], self._intercept[stays]
+        self.space = self.space.only(good | ~with_gaps)
+
+    def on_sample(self) -> Array:
+        """The scores of the sample by the functions of all labelled rows, ``(candidates, n_sample, K)``."""
+        n = len(self.space.candidates)
+        scores = self.scores(self._main())[self._problem.n_labeled :]
+        return scores.reshape(-1, n, self._n_outputs).swapaxes(0, 1)
+
+    def average(self, n_total: int) -> Function:
+        """The part of these candidates in an average of `n_total` functions, each divided by its mean size."""
+        share = 1 / mean_sizes(self.on_sample()) / n_total
+        w, intercept = self._main()
+        return Function(
+            np.einsum("pck,c->pk", w.reshape(len(w), len(share), -1), share),
+            np.einsum("ck,c->k", intercept.reshape(len(share), -1), share),
+        )
+
+    def nearest(self, scores: Array) -> Function:
+        """The function of this space that is nearest to the scores on all rows."""
+        Z, mean = host(self._run.space.features).astype(np.float64), scores.mean(axis=0)
+        center = Z.mean(axis=0)
+        Z -= center
+        factor = cho_factor(Z.T @ Z + _RIDGE * len(Z) * np.eye(Z.shape[1]), lower=True, check_finite=False)
+        w = cho_solve(factor, Z.T @ (scores - mean), check_finite=False)
+        return Function(w, mean - center @ w)
+
+    def scores(self, function: Function) -> Array:
+        """The scores of all rows, labelled ones first."""
+        return host(self._run.space.features).astype(np.float64) @ function.w + function.intercept
+
+    def model(self, function: Function) -> Model:
+        problem, landmarks = self._problem, self._run.landmarks
+        weights, intercept = self._run.space.expansion(*function)
+        arguments = problem.kernel, problem.seed, problem.n_dims, no_features(weights), intercept, landmarks, weights
+        return Model(*arguments, projection=self.space.representation.projection)
+
+    def _main(self) -> Function:
+        """The functions that were trained on all labelled rows."""
+        main = np.arange(len(self._intercept)).reshape(len(self.space.candidates), -1, self._n_outputs)[:, 0].ravel()
+        return Function(self._w[:, main], self._intercept[main])
+
+
+class _TrialByFold:
+    """A trial whose projection is learnt again for each group held out: a trial for each."""
+
+    def __init__(
+        self,
+        solver: Batch,
+        setting: Setting,
+        space: Space,
+        sample: Rows,
+        graph: NeighborGraph | None,
+        held_out: Array,
+        each: RowMap,
+    ) -> None:
+        self._parts, representation = [], space.representation
+        assert representation.relearn is not None
+        for group in range(held_out.shape[1]):
+            projection = representation.relearn(~held_out[:, group])
+            seen = space._replace(representation=representation._replace(projection=projection))
+            self._parts.append(_Trial(solver, setting, seen, sample, graph, held_out[:, [group]], each))
+
+    @property
+    def space(self) -> Space:
+        return self._parts[0].space
+
+    def held_out(self) -> list[Array]:
+        by_part = zip(*(part.held_out() for part in self._parts[1:]), strict=True)
+        return [reduce(lambda one, other: np.where(np.isnan(one), other, one), parts) for parts in by_part]
+
+    def descend(self, good: Array) -> None:
+        for part in self._parts:
+            part.descend(good)
+
+    def on_sample(self) -> Array:
+        return self._parts[0].on_sample()
+
+
+def no_features(weights: Array) -> Array:
+    """The coefficients of a model without random features."""
+    return np.empty((0, 1, weights.shape[1]), weights.dtype)
