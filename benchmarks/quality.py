@@ -27,7 +27,9 @@ import argparse
 import json
 import os
 import time
+import traceback
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,18 +178,27 @@ def run_one(name, number, n_labels, methods):
 
 
 def run(arguments):
-    path = Path(arguments.results)
-    for number in arguments.draws:
-        for name in arguments.sets or (SSL if arguments.labels == 10 else SSL + PAIRS + TABLES):
-            done = {_key(line) for line in (read(path) if path.exists() else [])}
-            methods = arguments.methods or METHODS
-            missing = [method for method in methods if (name, number, arguments.labels, method) not in done]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                for line in run_one(name, number, arguments.labels, missing) if missing else []:
-                    with path.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    print(*line.values(), flush=True)
+    path, n_labels = Path(arguments.results), arguments.labels
+    done = {_key(line) for line in (read(path) if path.exists() else [])}
+    names = arguments.sets or (SSL if n_labels == 10 else [*SSL, *PAIRS, *TABLES])
+    work = [(name, number) for number in arguments.draws for name in names]
+    work.sort(key=lambda each: not each[0].startswith(("mnist", "digits")))  # slow ones first
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for name, number in work:
+            methods = [m for m in arguments.methods or METHODS if (name, number, n_labels, m) not in done]
+            if methods:
+                pool.submit(_write_lines, path, name, number, n_labels, methods)
+
+
+def _write_lines(path, name, number, n_labels, methods):
+    warnings.simplefilter("ignore")
+    try:
+        for line in run_one(name, number, n_labels, methods):
+            with path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(*line.values(), flush=True)
+    except Exception:
+        print(f"{name}, draw {number}:", traceback.format_exc(), flush=True)
 
 
 def _key(line):
@@ -270,6 +281,7 @@ def main():
     running.add_argument("results")
     running.add_argument("--labels", type=int, default=100, help="10, 50 or 100 (tables: 200)")
     running.add_argument("--draws", type=int, nargs="+", default=[12, 13, 14, 15, 16])
+    running.add_argument("--jobs", type=int, default=1, help="processes; times are fair only with one")
     running.add_argument("--sets", nargs="+", default=None)
     running.add_argument("--methods", nargs="+", default=None, choices=METHODS)
     running.set_defaults(action=run)
