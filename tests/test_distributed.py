@@ -55,8 +55,12 @@ PLAIN = {"solver": SMALL, "unlabeled_weight": 1.0, "probability": False, "random
 @pytest.fixture(scope="module")
 def client():
     settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 60}
+    config = {
+        "distributed.deploy.lost-worker-timeout": "90s",  # a busy machine takes its time
+        "distributed.scheduler.work-stealing": False,  # it copies rows, and what is copied is not lost
+    }
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "90s"}),  # a busy machine takes its time
+        dask.config.set(config),
         distributed.LocalCluster(n_workers=2, **settings) as two,
         distributed.Client(two) as client,
     ):
@@ -217,8 +221,9 @@ def test_blocks_of_sparse_rows(client, rows):
 class Ending:
     """Sends a signal to the process of a worker after some iterations."""
 
-    def __init__(self, client, sent):
-        self.pid, self._sent, self.at = next(iter(client.run(os.getpid).values())), sent, None
+    def __init__(self, client, sent, address=None):
+        pids = client.run(os.getpid)
+        self.pid, self._sent, self.at = pids[address or next(iter(pids))], sent, None
 
     def __call__(self, done, total, record):
         if done == 5:
@@ -245,7 +250,7 @@ def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out,
 def test_rows_that_cannot_be_made_again_end_the_fit(both, rows):
     sent = both.scatter([rows[0][start : start + SIZE] for start in range(0, N, SIZE)])
     blocks = [da.from_delayed(dask.delayed(block), (SIZE, 4), np.float32) for block in sent]
-    ending = Ending(both, signal.SIGKILL)
+    ending = Ending(both, signal.SIGKILL, both.who_has(sent[0])[sent[0].key][0])
     expected = r"worker tcp://\S+ was lost in iteration 6: a worker was lost with rows .* call fit again"
     with pytest.warns(UserWarning, match="was lost"), pytest.raises(WorkerLostError, match=expected):
         S3VMClassifier(**PLAIN, verbose=ending).fit(da.concatenate(blocks), da.from_array(rows[1], chunks=SIZE))
