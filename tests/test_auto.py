@@ -7,7 +7,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 import s3vm
-from s3vm import S3VMClassifier
+from s3vm import S3VMClassifier, S3VMClassifierCV
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.kernels import RBF
 
@@ -125,6 +125,30 @@ def test_fixed_weights_leave_the_others_to_be_chosen():
     assert {candidate.unlabeled_weight for candidate in fixed} == {0.5}
     (space,) = spaces_of(given, RBF(), rows, 0, "auto", 0)
     assert space.candidates == (Candidate(0.3, 0.0), Candidate(1.0, 0.0))
+
+
+def test_groups_share_a_fold(moons):
+    """Every labelled row is there twice, with some noise; held out apart from its twin, it is never wrong."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 8)), np.tile([0, 1], 30)
+    twins = np.tile(np.arange(60), 2)
+    X, y = X[twins] + 0.01 * rng.normal(size=(120, 8)), y[twins]
+    groups = np.array([f"person {k}" for k in twins], dtype=object)
+    for clf in (make(C=100.0), S3VMClassifierCV(random_state=0), S3VMClassifier("tsg", C=100.0, random_state=0)):
+        apart, together = (
+            clf.fit(X, y, X_unlabeled=rng.normal(size=(200, 8)), groups=given).safety_.scores[0]["error"]
+            for given in (None, groups)
+        )
+        assert apart < 0.2 < 0.3 < together
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        make().fit(X, y, groups=groups[1:])
+
+
+def test_all_rows_when_asked_for(moons):
+    X, labels, _ = moons
+    few, every, more = (make(max_rows=n).fit(X, labels) for n in (50, 388, 10_000))
+    np.testing.assert_array_equal(every.decision_function(X), more.decision_function(X))
+    assert np.any(few.decision_function(X) != every.decision_function(X))
 
 
 def test_the_batch_solver_takes_a_graph(moons):

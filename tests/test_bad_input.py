@@ -289,6 +289,7 @@ SETTINGS = {
     "unlabeled_weight": NONE | LESS | ENDLESS | BOOL,
     "neighbor_weight": NONE | LESS | ENDLESS | BOOL,
     "n_neighbors": NONE | LESS | BOOL,
+    "max_rows": NONE | LESS | BOOL,
     "n_components": LESS | BOOL | FRACTION | {"zero": 0},
     "loss": NONE | LESS | {"of labelled rows": Hinge()},
     "labeled_loss": NONE | LESS | {"of unlabelled rows": Hat()},

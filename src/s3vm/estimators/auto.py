@@ -24,7 +24,6 @@ from s3vm.estimators.choice import Choice
 from s3vm.estimators.folds import N_FOLDS, held_out_groups
 from s3vm.estimators.pilots import Pilot, Setting, final_model, no_features, pilots_of
 from s3vm.estimators.planning import (
-    GRAPH_ROWS,
     Plan,
     Tuning,
     class_priors,
@@ -33,7 +32,7 @@ from s3vm.estimators.planning import (
     scores_held_out,
 )
 from s3vm.estimators.preparation import PreparedRows
-from s3vm.estimators.safety import FEWEST_TO_CHOOSE, safety_of, undecided
+from s3vm.estimators.safety import FEWEST_TO_CHOOSE, after_gain, safety_of, undecided
 from s3vm.kernels import kernel
 from s3vm.losses import Exponential, Hinge
 from s3vm.model import Model
@@ -52,29 +51,37 @@ def learn_from_candidates(
     estimator: Any, data: PreparedRows, tuning: Tuning, seed: int, backend: Backend, rules: StoppingRules
 ) -> tuple[Plan, History, Choice]:
     """Chooses among the candidates and the supervised solution, and makes one function of those accepted."""
-    held_out = held_out_groups(data.codes, N_FOLDS, seed)
+    held_out = held_out_groups(data.codes, N_FOLDS, seed, groups=data.groups)
     plan = _supervised_plan(estimator, data, tuning, seed, held_out)
     svm, supervised = _supervised_model(plan, data.X)
     if data.source is None or not has_candidates(estimator, data):
         return plan, _history_of(plan), Choice(svm, supervised, None)
-    known = np.asarray(np.isfinite(supervised).all(axis=1))
-    if known.sum() < FEWEST_TO_CHOOSE:
-        return plan, _history_of(plan), Choice(svm, supervised, undecided(int(known.sum())))
     setting = Setting(estimator, data, plan.problem, backend)
-    sample = host(data.source.sample(seed, GRAPH_ROWS))
+    choice = _choose(setting, tuning, held_out, Choice(svm, supervised, None), rules)
+    assert choice.safety is not None
+    return plan, _history_of(plan), choice._replace(safety=after_gain(tuning.gain, choice.safety))
+
+
+def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rules: StoppingRules) -> Choice:
+    """The average of the candidates that are accepted, or the supervised solution."""
+    estimator, data, seed = setting.estimator, setting.data, setting.supervised.seed
+    known = np.asarray(np.isfinite(svm.held_out_scores).all(axis=1))
+    assert data.source is not None
+    if known.sum() < FEWEST_TO_CHOOSE:
+        return svm._replace(safety=undecided(int(known.sum())))
+    codes, supervised = data.codes[known], svm.held_out_scores[known]
+    sample = host(data.source.sample(seed, estimator.max_rows))
     pilot = sample[_drawn(seed, int(sample.shape[0]), _PILOT_ROWS)]
     weights = estimator.unlabeled_weight, estimator.neighbor_weight
     spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, *weights)
-    codes = data.codes[known]
     with _Watch(estimator.verbose, rules, 2 * len(spaces) + _MOST_SPACES) as watch:
         pilots = pilots_of(setting, spaces, pilot, held_out, known, watch.tick)
-        best = _best(setting, pilots, svm.decision(pilot, backend), supervised, known)
+        best = _best(setting, pilots, svm.model.decision(pilot, setting.backend), svm.held_out_scores, known)
         if best:
             model = final_model(setting, [run.space for run in best], sample, watch.tick)
             average = np.concatenate([run.scores_held_out() for run in best]).mean(axis=0)
-            safety = safety_of(codes, supervised[known], average[known], *_reasons(best))
-            return plan, _history_of(plan), Choice(model, average, safety)
-    return plan, _history_of(plan), Choice(svm, supervised, safety_of(codes, supervised[known]))
+            return Choice(model, average, safety_of(codes, supervised, average[known], *_reasons(best)))
+    return svm._replace(safety=safety_of(codes, supervised))
 
 
 def _supervised_plan(estimator: Any, data: PreparedRows, tuning: Tuning, seed: int, held_out: Array) -> Plan:

@@ -74,6 +74,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         graph: ``"tsg"``, ``"newton"``, ``"cccp"``, ``"batch"``, ``"bgs"``. Only ``solver="auto"`` chooses it; else 0.
     n_neighbors : int, default 10
         Neighbors of each row in the graph.
+    max_rows : int, default 10_000
+        Unlabelled rows that the graph joins, and that ``solver="auto"`` learns from: of more, a random sample. Images
+        of many classes gain from more of them, in time and memory that grow with their number.
     n_components : int, "auto" or None, default None
         Rows are first projected on that many leading principal directions of all rows, or of the labelled ones with
         ``unlabeled_weight=0``. ``"auto"`` leaves it to ``solver="auto"``, and is None for the others.
@@ -162,6 +165,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
         neighbor_weight: float | Literal["auto"] = "auto",
         n_neighbors: int = 10,
+        max_rows: int = 10_000,
         n_components: int | Literal["auto"] | None = None,
         loss: str | UnlabeledLoss = "auto",
         labeled_loss: str | LabeledLoss = "auto",
@@ -186,6 +190,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self.unlabeled_weight = unlabeled_weight
         self.neighbor_weight = neighbor_weight
         self.n_neighbors = n_neighbors
+        self.max_rows = max_rows
         self.n_components = n_components
         self.loss = loss
         self.labeled_loss = labeled_loss
@@ -210,6 +215,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         sample_weight: Any = None,
         *,
         X_unlabeled: Any = None,
+        groups: Any = None,
         checkpoint: Any = None,
         every: float = EVERY,
         resume: bool = False,
@@ -229,6 +235,9 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         X_unlabeled : source, path, array, dask collection or iterable of batches, or None, default None
             The unlabelled rows, which need not fit into memory; all rows of X are then labelled, unless these are a
             dask collection. See `s3vm.sources`.
+        groups : array of shape (n_rows,) or None, default None
+            Rows of one group, such as pictures of one person, share a fold wherever labelled rows are held out; those
+            of unlabelled rows are ignored. Not for dask collections.
         checkpoint : path or None, default None
             A file to which the state of the run is written from time to time, so that it can be resumed.
         every : float, default 60
@@ -243,13 +252,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         self._check_settings()
         rules = StoppingRules(self.max_seconds, self.early_stopping, checkpoint, every, resume)
         if is_dask(X) or is_dask(X_unlabeled):
-            check_remote_fit(self, X, sample_weight, checkpoint)
+            check_remote_fit(self, X, {"sample_weight": sample_weight, "groups": groups, "checkpoint": checkpoint})
             return self._fit_remote(X, y, X_unlabeled, rules)
         if checkpoint is not None:
             check_checkpointing(self)
         previous = resume_point(self) if self.warm_start else None
         backend = training_backend(self)
-        rows, source = given_rows(self, X, y, sample_weight, X_unlabeled, reset=previous is None, backend=backend)
+        given = self, X, y, sample_weight, groups, X_unlabeled
+        rows, source = given_rows(*given, reset=previous is None, backend=backend)
         return self._learn(rows, backend, previous=previous, source=source, rules=rules)
 
     @available_if(can_continue)

@@ -104,11 +104,11 @@ def _load(
     return rows, ClusterSource(client, parts, counts, X.shape[1], variance_from(moments), engine, patience)
 
 
-def check_remote_fit(estimator: Any, X: Any, sample_weight: Any, checkpoint: Any) -> None:
+def check_remote_fit(estimator: Any, X: Any, given: dict[str, Any]) -> None:
     """Raises a ValueError for what dask collections do not support."""
     if is_source(X):
         raise ValueError("a source stands for X, y and X_unlabeled: give it alone")
-    for name, value in (("sample_weight", sample_weight), ("checkpoint", checkpoint)):
+    for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is not supported for dask collections: leave it at None")
     if estimator.warm_start:

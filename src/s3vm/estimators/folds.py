@@ -18,8 +18,8 @@ from s3vm.philox import Purpose
 N_FOLDS = 5
 
 
-def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Array]:
-    """Labelled rows in an order given by their content, copies with the same label merged into one.
+def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Array, Array]:
+    """The numbers of the distinct labelled rows, in an order given by their content, and the weight of all copies.
 
     What is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
     with twice the weight.
@@ -28,8 +28,7 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Any, Array, Arra
     order = np.lexsort((numbers, codes))
     numbers = numbers[order]
     new = np.r_[True, (numbers[1:] != numbers[:-1]) | (codes[order][1:] != codes[order][:-1])]
-    first = order[new]
-    return X[first], codes[first], np.add.reduceat(weight[order], np.flatnonzero(new))
+    return order[new], np.add.reduceat(weight[order], np.flatnonzero(new))
 
 
 def stratified_folds(codes: Array, n_folds: int, seed: int, draw: int = 0, groups: Array | None = None) -> Array:

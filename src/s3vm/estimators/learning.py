@@ -25,6 +25,7 @@ _NAMED_IN_CHECKPOINTS = (
     "unlabeled_weight",
     "neighbor_weight",
     "n_neighbors",
+    "max_rows",
     "n_components",
     "class_prior",
     "class_weight",

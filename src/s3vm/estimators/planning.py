@@ -23,8 +23,6 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-GRAPH_ROWS = 10_000  # unlabelled rows that neighbors are looked for among
-
 
 class Tuning(NamedTuple):
     """The cost and the kernel of a fit."""
@@ -36,6 +34,7 @@ class Tuning(NamedTuple):
     others: tuple[Representation, ...] = ()  # of which labelled rows held out may confirm some
     projection: Array | None = None
     relearn: Callable[[Array], Array] | None = None
+    gain: str = ""  # a sentence about column weights or another kernel, if the supervised solution has them
 
     @property
     def all(self) -> tuple[Representation, ...]:
@@ -77,7 +76,7 @@ def make_plan(
     weights = _weights(settings.unlabeled_weight, len(data.codes), data.n_unlabeled, rows_will_come)
     if settings.probability or settings.unlabeled_weight == "auto":
         fixed_folds = folds_by_content(data.X, N_FOLDS) if rows_will_come else None
-        held_out = held_out_groups(data.codes, n_folds, seed, fixed_folds)
+        held_out = held_out_groups(data.codes, n_folds, seed, fixed_folds, data.groups)
     else:
         held_out = np.zeros((len(data.codes), 1), dtype=bool)
     priors = class_priors(settings.class_prior, len(data.classes), data.codes, data.weight, held_out)
@@ -101,7 +100,7 @@ def make_plan(
         n_models=n_outputs,
     )
     if settings.neighbor_weight not in ("auto", 0) and data.source is not None:
-        graph = neighbor_graph(settings, data, host(data.source.sample(seed, GRAPH_ROWS)), backend)
+        graph = neighbor_graph(settings, data, host(data.source.sample(seed, settings.max_rows)), backend)
         graph_cost = np.tile(settings.neighbor_weight * costs.sum(axis=0), len(weights))
         problem = replace(problem, graph=graph, graph_cost=graph_cost)
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None

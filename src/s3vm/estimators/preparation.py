@@ -24,11 +24,12 @@ SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
 
 
 class TrainingRows(NamedTuple):
-    """Rows, their labels or marks, and their weights."""
+    """Rows, their labels or marks, their weights, and the groups that share a fold."""
 
     X: Any
     y: Array
     weight: Array
+    groups: Array | None = None
 
     def and_then(self, later: "TrainingRows") -> "TrainingRows":
         """These rows, then those that came later."""
@@ -89,6 +90,7 @@ class PreparedRows(NamedTuple):
     codes: Array
     weight: Array
     factor: Array  # on C
+    groups: Array | None  # of the labelled rows; a group shares a fold
     source: Source | None  # the unlabelled rows
     is_streamed: bool  # whether they were given as a source
 
@@ -104,7 +106,7 @@ class PreparedRows(NamedTuple):
 
 def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> PreparedRows:
     """Splits rows into labelled and unlabelled ones; with a `source`, all of `rows` are labelled."""
-    X, y, weight = rows
+    X, y, weight, groups = rows
     is_labeled, y_labeled = split_labels(y, settings.unlabeled)
     counts = weight[is_labeled] > 0
     at, unlabeled_at = np.flatnonzero(is_labeled)[counts], np.flatnonzero(~is_labeled)
@@ -122,10 +124,28 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
         warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
     factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
-    X_l, codes, weight_l = distinct_rows(labeled, labels, weight[at])
+    first, weight_l = distinct_rows(labeled, labels, weight[at])
+    codes, groups = labels[first], None if groups is None else _numbered(groups[at[first]])
     return PreparedRows(
-        rows, is_labeled, at, labels, classes, X_l, codes, weight_l, factors[codes], source, is_streamed
+        rows,
+        is_labeled,
+        at,
+        labels,
+        classes,
+        labeled[first],
+        codes,
+        weight_l,
+        factors[codes],
+        groups,
+        source,
+        is_streamed,
     )
+
+
+def _numbered(groups: Array) -> Array:
+    """A number for each group, whatever it is called."""
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()])
 
 
 def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:

@@ -1,7 +1,7 @@
 """Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from sklearn.metrics import average_precision_score, balanced_accuracy_score
@@ -126,6 +126,11 @@ def _decided(
     if uncertain:
         sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
     return Safety(weight, scores, n_labeled, uncertain, sentence)
+
+
+def after_gain(gain: str, safety: Safety) -> Safety:
+    """The choice, told after what the supervised solution had gained."""
+    return replace(safety, sentence=f"{gain}; {safety.sentence}") if gain else safety
 
 
 def required_z(n_labeled: int) -> float:

@@ -72,6 +72,7 @@ def check_estimator(estimator: Any) -> None:
     check("unlabeled_weight", estimator.unlabeled_weight, at_least(0), "auto", "paper")
     check("neighbor_weight", estimator.neighbor_weight, at_least(0), "auto")
     check("n_neighbors", estimator.n_neighbors, integer())
+    check("max_rows", estimator.max_rows, integer())
     check("n_components", estimator.n_components, integer(), "auto", None)
     check("unlabeled", estimator.unlabeled, _mark)
     check("probability", estimator.probability, switch)

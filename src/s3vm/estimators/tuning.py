@@ -56,8 +56,9 @@ class S3VMClassifierCV(S3VMClassifier):
         The widths tried, as multiples of `gamma`.
     gamma : float, "scale" or "median", default "median"
     n_folds : int, default 5
-    solver, kernel, unlabeled_weight, n_components, loss, labeled_loss, class_prior, class_weight, unlabeled,
-    probability, backend, dtype, cache_bytes, n_jobs, random_state, verbose, max_seconds, early_stopping
+    solver, kernel, unlabeled_weight, neighbor_weight, n_neighbors, max_rows, n_components, loss, labeled_loss,
+    class_prior, class_weight, unlabeled, probability, backend, dtype, cache_bytes, n_jobs, random_state, verbose,
+    max_seconds, early_stopping
         As in `S3VMClassifier`.
 
     Attributes
@@ -105,7 +106,7 @@ class S3VMClassifierCV(S3VMClassifier):
 
     def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:
         Cs, factors = ([float(value) for value in values] for values in (self.Cs, self.factors))
-        folds = stratified_folds(data.codes, self.n_folds, seed, draw=1)
+        folds = stratified_folds(data.codes, self.n_folds, seed, 1, data.groups)
         report: dict[str, Any] = {"cv_errors_": None, "cv_gammas_": None, "cv_briers_": None}
         if len(data.codes) < FEW_LABELS or folds.max() < 1:
             C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
@@ -135,7 +136,7 @@ class S3VMClassifierCV(S3VMClassifier):
         """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
         assert data.source is not None
         sample, labels = data.source.sample(seed, _PILOT_ROWS), data.classes[data.codes]
-        labeled = TrainingRows(data.X, labels, data.weight)
+        labeled = TrainingRows(data.X, labels, data.weight, data.groups)
         settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
         # Factors as they are for all rows: equal rows are one row here.
         factors = data.weight * data.factor / data.weight

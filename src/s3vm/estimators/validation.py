@@ -34,12 +34,20 @@ def is_dask(X: Any) -> bool:
 
 
 def given_rows(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, X_unlabeled: Any, *, reset: bool, backend: Backend
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    groups: Any,
+    X_unlabeled: Any,
+    *,
+    reset: bool,
+    backend: Backend,
 ) -> tuple[TrainingRows, Source | None]:
     """Rows with their labels and weights, and the source of the unlabelled ones, if they do not come from X."""
     source = None
     if is_source(X):
-        if y is not None or X_unlabeled is not None or sample_weight is not None:
+        if any(part is not None for part in (y, X_unlabeled, sample_weight, groups)):
             raise ValueError(
                 "a source stands for X, y and X_unlabeled: give it alone, or call fit(X, y, X_unlabeled=source)"
             )
@@ -55,6 +63,7 @@ def given_rows(
             source = None
     else:
         rows = training_rows(estimator, X, y, sample_weight, reset=reset, backend=backend)
+        rows = rows._replace(groups=_checked_groups(groups, rows.X))
     if X_unlabeled is not None:
         source = _as_source(estimator, X_unlabeled, backend)
     if source is None:
@@ -95,6 +104,14 @@ def _checked_weight(sample_weight: Any, X: Any) -> Array:
     if not weight.any():  # pragma: no cover - newer versions of scikit-learn say so themselves
         raise ValueError(f"{needed}, one of them non-zero")
     return weight
+
+
+def _checked_groups(groups: Any, X: Any) -> Array | None:
+    if groups is None:
+        return None
+    groups = as_column(groups)
+    check_consistent_length(X, groups)
+    return groups
 
 
 def _keep_names(estimator: Any, source: Any) -> None:
