@@ -22,8 +22,16 @@ from s3vm.backends import Backend
 from s3vm.estimators.candidates import Representation, class_shares, select, spaces_of
 from s3vm.estimators.choice import Choice
 from s3vm.estimators.folds import N_FOLDS, held_out_groups
-from s3vm.estimators.pilots import Pilot, Setting, final_model, no_features, pilots_of
+from s3vm.estimators.pilots import (
+    Pilot,
+    Setting,
+    final_model,
+    no_features,
+    pilots_of,
+    supervised_on_landmarks,
+)
 from s3vm.estimators.planning import (
+    EXACT_ROWS,
     Plan,
     Tuning,
     class_priors,
@@ -34,7 +42,7 @@ from s3vm.estimators.planning import (
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEWEST_TO_CHOOSE, after_gain, safety_of, undecided
 from s3vm.kernels import kernel
-from s3vm.losses import Exponential, Hinge
+from s3vm.losses import Exponential, Hinge, SquaredHinge
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
@@ -50,16 +58,24 @@ _MOST_SPACES = 2  # whose candidates are averaged
 def learn_from_candidates(
     estimator: Any, data: PreparedRows, tuning: Tuning, seed: int, backend: Backend, rules: StoppingRules
 ) -> tuple[Plan, History, Choice]:
-    """Chooses among the candidates and the supervised solution, and makes one function of those accepted."""
+    """Chooses among the candidates and the supervised solution, and makes one function of those accepted.
+
+    Of very many labelled rows, the supervised solution is on landmarks, one fold is held out, and only gaps compete.
+    """
     held_out = held_out_groups(data.codes, N_FOLDS, seed, groups=data.groups)
-    plan = _supervised_plan(estimator, data, tuning, seed, held_out)
-    svm, supervised = _supervised_model(plan, data.X)
-    if data.source is None or not has_candidates(estimator, data):
-        return plan, _history_of(plan), Choice(svm, supervised, None)
+    is_exact = len(data.codes) <= EXACT_ROWS
+    plan = _supervised_plan(estimator, data, tuning, seed, held_out if is_exact else held_out[:, :2])
     setting = Setting(estimator, data, plan.problem, backend)
-    choice = _choose(setting, tuning, held_out, Choice(svm, supervised, None), rules)
+    if is_exact:
+        svm = Choice(*_exact_svm(plan, data.X), None)
+    else:
+        svm = Choice(*supervised_on_landmarks(setting, tuning.all[0], plan.held_out), None)
+    history = _history_of(plan.problem, svm.model, backend)
+    if data.source is None or not has_candidates(estimator, data):
+        return plan, history, svm
+    choice = _choose(setting, tuning, plan.held_out, svm, rules)
     assert choice.safety is not None
-    return plan, _history_of(plan), choice._replace(safety=after_gain(tuning.gain, choice.safety))
+    return plan, history, choice._replace(safety=after_gain(tuning.gain, choice.safety))
 
 
 def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rules: StoppingRules) -> Choice:
@@ -72,8 +88,10 @@ def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rule
     codes, supervised = data.codes[known], svm.held_out_scores[known]
     sample = host(data.source.sample(seed, estimator.max_rows))
     pilot = sample[_drawn(seed, int(sample.shape[0]), _PILOT_ROWS)]
-    weights = estimator.unlabeled_weight, estimator.neighbor_weight
-    spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, *weights)
+    gaps, neighbors = estimator.unlabeled_weight, estimator.neighbor_weight
+    if len(data.codes) > EXACT_ROWS and neighbors == "auto":
+        neighbors = 0
+    spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, gaps, neighbors)
     with _Watch(estimator.verbose, rules, 2 * len(spaces) + _MOST_SPACES) as watch:
         pilots = pilots_of(setting, spaces, pilot, held_out, known, watch.tick)
         best = _best(setting, pilots, svm.model.decision(pilot, setting.backend), svm.held_out_scores, known)
@@ -99,19 +117,18 @@ def _supervised_plan(estimator: Any, data: PreparedRows, tuning: Tuning, seed: i
         prior=priors[:, -n_outputs:].ravel(),
         prior_is_known=estimator.class_prior is not None,
         kernel=tuning.supervised_kernel,
-        labeled_loss=Hinge(),
+        labeled_loss=Hinge() if len(targets) <= EXACT_ROWS else SquaredHinge(),
         unlabeled_loss=Exponential(),
         seed=seed,
         n_models=n_outputs,
     )
-    return Plan(replace(problem, supervised=supervised_start(problem)), [0.0], held_out, tuning, True)
+    return Plan(problem, [0.0], held_out, tuning, True)
 
 
-def _supervised_model(plan: Plan, X: Rows) -> tuple[Model, Array]:
+def _exact_svm(plan: Plan, X: Rows) -> tuple[Model, Array]:
     """The SVM of all labelled rows, and scores of rows held out."""
     problem, held_out = plan.problem, plan.held_out
-    assert problem.supervised is not None
-    gram, dual, intercept = problem.supervised
+    gram, dual, intercept = supervised_start(problem)
     scores = scores_held_out((gram @ dual + intercept).reshape(*held_out.shape, problem.n_models), held_out)
     if plan.tuning.relearn is not None:
         scores = _scores_relearnt(plan, X, plan.tuning.relearn)
@@ -132,15 +149,12 @@ def _scores_relearnt(plan: Plan, X: Rows, relearn: Callable[[Array], Array]) -> 
     return scores_held_out(scores, plan.held_out)
 
 
-def _history_of(plan: Plan) -> History:
+def _history_of(problem: Problem, svm: Model, backend: Backend) -> History:
     """The one line of the supervised solution."""
-    assert plan.problem.supervised is not None
-    gram, dual, intercept = plan.problem.supervised
-    scores, nobody = gram @ dual, np.empty(0)
-    columns = range(plan.problem.n_models)
-    values = [
-        plan.problem.objective(k, dual[:, k] @ scores[:, k], scores[:, k] + intercept[k], nobody) for k in columns
-    ]
+    assert svm.weights is not None
+    scores = replace(svm, projection=None).decision(problem.labeled, backend)
+    norms = np.einsum("ik,ik->k", svm.weights, problem.kernel.gram(svm.centers, svm.centers) @ svm.weights)
+    values = [problem.objective(k, norm, scores[:, k], np.empty(0)) for k, norm in enumerate(norms)]
     return {"iteration": np.array([1]), "objective": np.array([sum(values)])}
 
 

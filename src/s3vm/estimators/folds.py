@@ -54,6 +54,14 @@ def _with_all_classes(folds: Array, codes: Array) -> Array:
     return folds
 
 
+def some_rows(codes: Array, seed: int, most: int, most_classes: int) -> Array:
+    """The numbers of some rows, drawn at random: at most so many, of at most so many classes."""
+    order = np.argsort(philox.words(seed, Purpose.FOLD, 2, len(codes), 1)[:, 0], kind="stable")
+    classes, first = np.unique(codes[order], return_index=True)
+    drawn = classes[np.argsort(first)[:most_classes]]
+    return np.sort(order[np.isin(codes[order], drawn)][:most])
+
+
 def folds_by_content(X: Any, n_folds: int) -> Array:
     """The fold of each row, given by its content, so that a row stays in its fold when others come and go."""
     return (row_digests(X) % np.uint64(n_folds)).astype(np.intp)

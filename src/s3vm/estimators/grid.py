@@ -19,12 +19,16 @@ _MAX_STEPS = 50_000  # of the SVM in a cell; on real sets at most half of that w
 
 
 class LabeledRows(NamedTuple):
-    """The labelled rows of a grid search, their folds, and the cost of each at C = 1."""
+    """The labelled rows of a grid search, their folds, and the cost of each at C = 1.
+
+    `at` are their numbers among all labelled rows; None means all of them.
+    """
 
     X: Rows
     codes: Array
     cost: Array
     folds: Array  # -1 for rows that are never held out
+    at: Array | None = None
 
 
 class Grid(NamedTuple):

@@ -12,7 +12,7 @@ from s3vm._utils.arrays import host, stack
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.estimators.candidates import Space, likely_shares, promising
+from s3vm.estimators.candidates import Candidate, Representation, Space, likely_shares, promising
 from s3vm.estimators.planning import neighbor_graph, scores_held_out
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.losses import SquaredHinge
@@ -21,10 +21,12 @@ from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
 from s3vm.problem.projection import project
 from s3vm.solvers.batch.batch import Batch, BatchRun
-from s3vm.solvers.batch.space import RowMap, row_map
+from s3vm.solvers.batch.space import RowMap, blocks, row_map
 from s3vm.sources import ArraySource
 
 _PILOT, _FINAL = Batch(max_iter=60, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
+_SUPERVISED = Batch(n_landmarks=1000)
+_LANDMARKS_PER_ROW, _MOST_LANDMARKS = 0.05, 2000  # of the final runs, where their sample is large
 _RIDGE = 1e-5  # per row, where the function of a space is replaced by one of another
 
 Tick = Callable[[], None]
@@ -99,6 +101,15 @@ def pilots_of(
         ]
 
 
+def supervised_on_landmarks(setting: Setting, representation: Representation, held_out: Array) -> tuple[Model, Array]:
+    """The supervised solution of very many labelled rows, with a squared hinge, and scores of rows held out."""
+    space, no_rows = Space(representation, (Candidate(0.0, 0.0),)), setting.data.X[:0]
+    kind = _Trial if representation.relearn is None else _TrialByFold
+    with row_map(setting.backend.n_threads) as each:
+        trial = kind(_SUPERVISED, setting, space, no_rows, None, held_out, each)
+        return trial.main_model(), trial.held_out()[0]
+
+
 def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick) -> Model:
     """The average of the candidates of one or two spaces, trained on all labelled rows and the sample.
 
@@ -106,12 +117,13 @@ def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick)
     """
     nobody = np.zeros((len(setting.data.codes), 1), dtype=bool)
     n_candidates = sum(len(space.candidates) for space in spaces)
-    graph = setting.graph_of(sample)
+    n_landmarks = min(_MOST_LANDMARKS, max(_FINAL.n_landmarks, int(_LANDMARKS_PER_ROW * sample.shape[0])))
+    solver, graph = replace(_FINAL, n_landmarks=n_landmarks), setting.graph_of(sample)
     with row_map(setting.backend.n_threads) as each:
         trials = []
         for space in spaces:
             tick()
-            trials.append(_Trial(_FINAL, setting, space, sample, graph, nobody, each))
+            trials.append(_Trial(solver, setting, space, sample, graph, nobody, each))
             trials[-1].descend(np.ones(len(space.candidates), dtype=bool))
         first, *others = trials
         function = first.average(n_candidates)
@@ -187,7 +199,7 @@ class _Trial:
     def held_out(self) -> list[Array]:
         """The scores of labelled rows held out, for each candidate."""
         n_l, shape = self._problem.n_labeled, (*self._held_out.shape, self._n_outputs)
-        scores = host(self._run.space.features[:n_l]).astype(np.float64) @ self._w + self._intercept
+        scores = self._scores(Function(self._w, self._intercept), n_l)
         parts = np.split(scores, len(self.space.candidates), axis=1)
         return [scores_held_out(part.reshape(shape), self._held_out) for part in parts]
 
@@ -229,7 +241,15 @@ class _Trial:
 
     def scores(self, function: Function) -> Array:
         """The scores of all rows, labelled ones first."""
-        return host(self._run.space.features).astype(np.float64) @ function.w + function.intercept
+        return self._scores(function, len(self._run.space.features))
+
+    def _scores(self, function: Function, n: int) -> Array:
+        parts = (host(self._run.space.features[part]).astype(np.float64) for part in blocks(n))
+        return np.concatenate([part @ function.w + function.intercept for part in parts])
+
+    def main_model(self) -> Model:
+        """The function of the only candidate that was trained on all labelled rows."""
+        return self.model(self._main())
 
     def model(self, function: Function) -> Model:
         problem, landmarks = self._problem, self._run.landmarks
@@ -277,6 +297,9 @@ class _TrialByFold:
 
     def on_sample(self) -> Array:
         return self._parts[0].on_sample()
+
+    def main_model(self) -> Model:
+        return self._parts[0].main_model()
 
 
 def no_features(weights: Array) -> Array:

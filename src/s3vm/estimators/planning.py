@@ -23,6 +23,8 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
+EXACT_ROWS = 4_096  # labelled rows up to which the supervised SVM is solved exactly and held out in all folds
+
 
 class Tuning(NamedTuple):
     """The cost and the kernel of a fit."""

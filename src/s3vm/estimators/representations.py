@@ -69,11 +69,14 @@ def _tuned(kernel: Kernel, grid: Grid, at: Rows) -> Iterator[Tuned]:
     if not has_own(kernel, "gradient"):
         return
 
-    def relearn(in_training: Array) -> Array:
+    def learn(in_training: Array) -> Array:
         return _weights(cell, data, in_training, at)
 
-    weights = relearn(np.ones(len(data.codes), dtype=bool))
-    views = [project(data.X, relearn(data.folds != fold)) for fold in range(int(data.folds.max()) + 1)]
+    def relearn(in_training: Array) -> Array:
+        return learn(in_training if data.at is None else in_training[data.at])
+
+    weights = learn(np.ones(len(data.codes), dtype=bool))
+    views = [project(data.X, learn(data.folds != fold)) for fold in range(int(data.folds.max()) + 1)]
     weighted = best_cell(_median(kernel, project(data.X, weights)), grid.around(cell, kernel), views)
     yield Tuned(Representation(weighted.kernel, weighted.C, weights, relearn), weighted)
 

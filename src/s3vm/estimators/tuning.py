@@ -14,7 +14,7 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.classifier import S3VMClassifier
-from s3vm.estimators.folds import stratified_folds
+from s3vm.estimators.folds import some_rows, stratified_folds
 from s3vm.estimators.grid import Grid, LabeledRows, best_cell
 from s3vm.estimators.learning import learn
 from s3vm.estimators.planning import Tuning, has_candidates
@@ -28,6 +28,7 @@ from s3vm.solvers import Solver, solver
 from s3vm.training.loop import StoppingRules
 
 _FEW_LABELS_C = 30.0
+_GRID_ROWS, _GRID_CLASSES = 1_000, 20  # labelled rows by which the grid is searched, and their classes
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
 _NEIGHBOR_OCTAVES = 1.5  # how far another width may be away
 _CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
@@ -112,7 +113,7 @@ class S3VMClassifierCV(S3VMClassifier):
             C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
             usual = replace(resolved, gamma=factor * resolved.width)
             return usual_representations(usual, C, self, data, seed)._replace(report=report)
-        grid = Grid(LabeledRows(data.X, data.codes, data.weight * data.factor, folds), Cs, factors)
+        grid = Grid(_rows_of_grid(data, folds, seed), Cs, factors)
         widths = resolved.width * np.array(factors)
         if data.source is not None and has_candidates(self, data):
             sample = host(data.source.sample(seed, _PILOT_ROWS))
@@ -160,6 +161,16 @@ class S3VMClassifierCV(S3VMClassifier):
         finally:
             progress.close()
         return pilots
+
+
+def _rows_of_grid(data: PreparedRows, folds: Array, seed: int) -> LabeledRows:
+    """The labelled rows, or some of very many."""
+    rows = LabeledRows(data.X, data.codes, data.weight * data.factor, folds)
+    if len(data.codes) <= _GRID_ROWS:
+        return rows
+    at = some_rows(data.codes, seed, _GRID_ROWS, _GRID_CLASSES)
+    codes = np.unique(data.codes[at], return_inverse=True)[1]
+    return LabeledRows(data.X[at], codes, rows.cost[at], folds[at], at)
 
 
 class _Pilot(NamedTuple):

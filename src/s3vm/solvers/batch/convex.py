@@ -14,7 +14,7 @@ from s3vm._utils.arrays import host
 from s3vm._utils.linalg import inverse
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem
-from s3vm.solvers.batch.space import LandmarkSpace
+from s3vm.solvers.batch.space import LandmarkSpace, blocks
 
 _MOST_STEPS = 500
 _TOL = 1e-4  # the length of a step, relative to the first, at which a column is done
@@ -48,8 +48,12 @@ def _quadratic(space: LandmarkSpace, cost: float) -> Array:
 
 def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
     """The minimiser of every column. A column whose direction turns uphill starts its acceleration again."""
-    dtype, exact = rows.dtype, rows.astype(np.float64)
-    inverse_metric = inverse(quadratic + (exact.T * costs.max(axis=1)) @ exact + _tiny(rows)).astype(dtype)
+    dtype, largest = rows.dtype, costs.max(axis=1)
+    metric = quadratic + np.diag(np.append(np.zeros(rows.shape[1] - 1), 1e-12))  # invertible even if no row counts
+    for part in blocks(len(rows)):
+        exact = rows[part].astype(np.float64)
+        metric += (exact.T * largest[part]) @ exact
+    inverse_metric = inverse(metric).astype(dtype)
     y, costs, quadratic = y.astype(dtype), costs.astype(dtype), quadratic.astype(dtype)
     u = ahead = np.zeros((rows.shape[1], y.shape[1]), dtype)
     momentum, first = np.ones(y.shape[1], dtype), None
@@ -65,8 +69,3 @@ def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
         ahead = new + np.where(turns, 0, (momentum - 1) / grown) * (new - u)
         u, momentum = new, np.where(turns, 1, grown).astype(dtype)
     return u
-
-
-def _tiny(rows: Array) -> Array:
-    """Keeps the metric invertible where no row costs anything."""
-    return np.diag(np.append(np.zeros(rows.shape[1] - 1), 1e-12))
