@@ -12,7 +12,7 @@ from s3vm._utils.arrays import host, stack
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.estimators.candidates import Candidate, Representation, Space, likely_shares, promising
+from s3vm.estimators.candidates import Candidate, Representation, Space, class_shares, likely_shares, promising
 from s3vm.estimators.planning import neighbor_graph, scores_held_out
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.losses import SquaredHinge
@@ -26,6 +26,7 @@ from s3vm.sources import ArraySource
 
 _PILOT, _FINAL = Batch(max_iter=60, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
 _SUPERVISED = Batch(n_landmarks=1000)
+_KEPT_SHARE = 0.5  # of the rows that a class has without gaps, which it must have with them
 _LANDMARKS_PER_ROW, _MOST_LANDMARKS = 0.05, 2000  # of the final runs, where their sample is large
 _RIDGE = 1e-5  # per row, where the function of a space is replaced by one of another
 
@@ -204,13 +205,20 @@ class _Trial:
         return [scores_held_out(part.reshape(shape), self._held_out) for part in parts]
 
     def descend(self, good: Array) -> None:
-        """Trains the candidates with gaps that are good, and drops those that are not."""
+        """Trains the candidates with gaps that are good, and drops those that are not.
+
+        Gaps that take a class most of its rows are not taken: the candidate stays as it was.
+        """
         with_gaps = np.array([candidate.unlabeled_weight > 0 for candidate in self.space.candidates])
         width = self._w.shape[1] // len(good)
         columns = np.flatnonzero(np.repeat(good & with_gaps, width))
         if len(columns):
+            before, shares = self._w.copy(), self._shares()
+            start = self._intercept.copy()
             self._intercept[columns] = self._run.means(self._w, self._intercept, columns)
             self._w[:, columns] = self._run.minimise(self._w, self._intercept, columns)
+            lost = np.repeat((self._shares() < _KEPT_SHARE * shares).any(axis=1), width)
+            self._w[:, lost], self._intercept[lost] = before[:, lost], start[lost]
         stays = np.flatnonzero(np.repeat(good | ~with_gaps, width))
         self._w, self._intercept = self._w[:, stays], self._intercept[stays]
         self.space = self.space.only(good | ~with_gaps)
@@ -220,6 +228,11 @@ class _Trial:
         n = len(self.space.candidates)
         scores = self.scores(self._main())[self._problem.n_labeled :]
         return scores.reshape(-1, n, self._n_outputs).swapaxes(0, 1)
+
+    def _shares(self) -> Array:
+        """The classes' shares of the sample, by each candidate."""
+        n_classes = max(2, self._n_outputs)
+        return np.array([class_shares(scores, n_classes) for scores in self.on_sample()])
 
     def average(self, n_total: int) -> Function:
         """The part of these candidates in an average of `n_total` functions, each divided by its mean size."""
