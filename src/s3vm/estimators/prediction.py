@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from s3vm import backends
@@ -19,6 +18,7 @@ from s3vm.model import Model
 from s3vm.sources import ArraySource
 
 _CHUNK = 1 << 16
+_LOG_BETAS = (-10.0, 10.0)
 _MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 
 
@@ -54,36 +54,28 @@ class Temperature:
     beta: float
 
     def predict_proba(self, scores: Array) -> Array:
-        margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
-        return softmax(self.beta * np.clip(margins, -_MAX_SCORE, _MAX_SCORE), axis=1)
+        return softmax(self.beta * _margins(scores), axis=1)
 
 
 def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:
-    """scikit-learn's temperature scaling, fitted to held-out scores ``(n, K)`` of rows with known classes.
+    """Temperature scaling: beta minimises the log loss of held-out scores ``(n, K)`` of rows with known classes.
 
     A handful of labels does not allow for more than one parameter, and the most probable class remains the one with
     the highest score. Each row also counts a little for the other classes, in total as much as one row (Platt's
     smoothing), so that scores which happen to separate the classes do not give probabilities of 0 and 1.
     """
-    n_classes = max(2, scores.shape[1])
+    margins = _margins(scores)
     doubt = 1.0 / (sample_weight.sum() + 2.0)
-    labels = np.tile(np.arange(n_classes), len(codes))
-    truth = np.where(labels == np.repeat(codes, n_classes), 1.0 - doubt, doubt / (n_classes - 1))
-    all_rows = np.arange(len(labels))
-    temperature = CalibratedClassifierCV(_Scores(), method="temperature", cv=[(all_rows, all_rows)], ensemble=False)
-    weight = truth * np.repeat(sample_weight, n_classes)
-    temperature.fit(np.repeat(scores, n_classes, axis=0), labels, sample_weight=weight)
-    return Temperature(float(temperature.calibrated_classifiers_[0].calibrators[0].beta_))
+    others = doubt / (margins.shape[1] - 1)
+    of_truth = (1 - doubt - others) * margins[np.arange(len(codes)), codes] + others * margins.sum(axis=1)
+
+    def log_loss(log_beta: float) -> float:
+        beta = np.exp(log_beta)
+        return float(np.average(logsumexp(beta * margins, axis=1) - beta * of_truth, weights=sample_weight))
+
+    return Temperature(float(np.exp(minimize_scalar(log_loss, bounds=_LOG_BETAS, method="bounded").x)))
 
 
-class _Scores(ClassifierMixin, BaseEstimator):
-    """A classifier whose features are its scores, for scikit-learn to calibrate."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Scores":
-        self.classes_ = np.unique(y)
-        return self
-
-    def decision_function(self, X: Any) -> Any:
-        return X[:, 0] if X.shape[1] == 1 else X
-
-    predict = decision_function  # scikit-learn checks that it exists, but does not call it
+def _margins(scores: Array) -> Array:
+    margins = np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
+    return np.clip(margins, -_MAX_SCORE, _MAX_SCORE)

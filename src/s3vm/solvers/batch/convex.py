@@ -18,6 +18,7 @@ from s3vm.solvers.batch.space import LandmarkSpace, blocks
 
 _MOST_STEPS = 500
 _TOL = 1e-4  # the length of a step, relative to the first, at which a column is done
+_CHECKED = 10  # steps between two checks of which columns are done
 _COLUMNS = 512  # that go down together, so that memory is bounded
 
 
@@ -55,17 +56,23 @@ def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
         metric += (exact.T * largest[part]) @ exact
     inverse_metric = inverse(metric).astype(dtype)
     y, costs, quadratic = y.astype(dtype), costs.astype(dtype), quadratic.astype(dtype)
-    u = ahead = np.zeros((rows.shape[1], y.shape[1]), dtype)
-    momentum, first = np.ones(y.shape[1], dtype), None
-    for _ in range(_MOST_STEPS):
+    result = np.zeros((rows.shape[1], y.shape[1]), dtype)
+    columns, u, momentum, first = np.arange(y.shape[1]), result, np.ones(y.shape[1], dtype), None
+    ahead = u
+    for step in range(_MOST_STEPS):
         slope = costs * y * np.maximum(0, 1 - y * (rows @ ahead))
         new = ahead - inverse_metric @ (quadratic @ ahead - rows.T @ slope)
         length = np.abs(new - u).max(axis=0)
         first = length if first is None else first
-        if np.all(length <= _TOL * first):
-            return new
         grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         turns = ((ahead - new) * (new - u)).sum(axis=0) > 0
         ahead = new + np.where(turns, 0, (momentum - 1) / grown) * (new - u)
         u, momentum = new, np.where(turns, 1, grown).astype(dtype)
-    return u
+        if step % _CHECKED == 0 or step == _MOST_STEPS - 1:  # columns that are done rest
+            result[:, columns] = u
+            moves = length > _TOL * first
+            if not moves.any():
+                break
+            columns, u, ahead, y, costs = columns[moves], u[:, moves], ahead[:, moves], y[:, moves], costs[:, moves]
+            momentum, first = momentum[moves], first[moves]
+    return result
