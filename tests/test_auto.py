@@ -1,5 +1,9 @@
 """solver="auto": candidates of gaps and neighbors, chosen on labelled rows held out."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,6 +11,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 import s3vm
+from effort import cases
 from s3vm import S3VMClassifier, S3VMClassifierCV
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.kernels import RBF
@@ -142,6 +147,38 @@ def test_groups_share_a_fold(moons):
         assert apart < 0.2 < 0.3 < together
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         make().fit(X, y, groups=groups[1:])
+
+
+@pytest.mark.parametrize("classifier", [S3VMClassifier, S3VMClassifierCV])
+def test_very_many_labels_are_learnt_on_landmarks(monkeypatch, classifier):
+    X, y = make_moons(3000, noise=0.25, random_state=0)
+    labels = np.where(np.arange(3000) < 1500, y, -1)
+    exact = classifier(random_state=0).fit(X, labels)
+    monkeypatch.setattr("s3vm.estimators.auto.EXACT_ROWS", 1000)
+    monkeypatch.setattr("s3vm.estimators.tuning._GRID_ROWS", 500)
+    many = classifier(random_state=0).fit(X, labels)
+    assert len(many.model_.centers) <= 1000 < 1500
+    assert many.score(X, y) > exact.score(X, y) - 0.01
+    assert many.safety_.n_labeled == 300  # one fold of five
+    np.testing.assert_allclose(many.predict_proba(X), exact.predict_proba(X), atol=0.3)
+
+
+def test_a_fit_with_many_classes_and_labels_has_bounded_memory():
+    """300 classes and 20,000 labels in `make test-long`."""
+    n_classes, n = cases(20, 300), cases(4_500, 20_000)
+    code = f"""
+        import resource, numpy as np
+        from sklearn.datasets import make_blobs
+        from s3vm import S3VMClassifier
+        X, y = make_blobs({n} + 4000, 8, centers={n_classes}, cluster_std=1.0, random_state=0)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        clf = S3VMClassifier(random_state=0).fit(X, np.where(np.arange(len(y)) < {n}, y, -1))
+        print(clf.score(X, y), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    score, megabytes = map(float, done.stdout.split())
+    assert score > 0.9
+    assert megabytes < cases(500, 2_000)
 
 
 def test_all_rows_when_asked_for(moons):
