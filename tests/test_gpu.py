@@ -14,6 +14,7 @@ from s3vm.backends.reference import Reference
 from s3vm.kernels import Laplacian
 from s3vm.losses import Exponential
 from s3vm.philox import Purpose
+from s3vm.problem.nearest import nearest_neighbors
 from s3vm.solvers import SOLVERS
 from s3vm.training.memory_check import check_memory
 from toy import last, make_problem
@@ -279,6 +280,15 @@ def test_what_is_kept_stays_within_its_bounds(monkeypatch, share):
     kept = [part for _, parts in features._frequencies._segments for part in parts]
     assert 0.9 * cache_bytes <= sum(part.nbytes for part in kept) <= cache_bytes
     assert len(kept) >= 2 * 3 or share < 1
+
+
+def test_neighbors_found_on_a_device():
+    rows = np.random.default_rng(2).normal(size=(1500, 4)).astype(np.float32)
+    there = torch.device("cuda" if CUDA else "cpu")
+    for one, two in zip(
+        nearest_neighbors(rows, 6), nearest_neighbors(rows, 6, put=lambda x: torch.as_tensor(x, device=there))
+    ):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):

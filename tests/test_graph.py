@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from s3vm.problem.graph import NeighborGraph, nearest_neighbors
+from s3vm.problem.graph import NeighborGraph
+from s3vm.problem.nearest import nearest_neighbors
 
 
 def literal_laplacian(X, k):

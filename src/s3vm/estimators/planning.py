@@ -114,7 +114,7 @@ def make_plan(
 
 def neighbor_graph(settings: Any, data: PreparedRows, sample: Rows, backend: Backend) -> NeighborGraph:
     """The graph of the labelled rows and a sample of unlabelled ones."""
-    return NeighborGraph.of(stack([data.X, sample]), settings.n_neighbors, backend.n_threads)
+    return NeighborGraph.of(stack([data.X, sample]), settings.n_neighbors, backend.n_threads, put=backend.put)
 
 
 def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_come: bool) -> list[float]:
