@@ -24,6 +24,7 @@ import quality
 from s3vm import RBF, S3VMClassifier, S3VMClassifierCV
 from s3vm.backends import backend
 from s3vm.losses import Exponential, SquaredHinge
+from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
 from s3vm.solvers import TSG, Batch, Newton
@@ -86,8 +87,8 @@ def from_solution(solver, problem, scores):
     w = run.minimise(w, mean, np.array([0]))
     weights, intercept = run.space.expansion(w, mean)
     empty = np.empty((0, 1, 1))
-    model = solve(Batch(max_iter=1), problem)  # for its shape
-    return value(problem, replace(model, coefficients=empty, centers=run.landmarks, weights=weights, intercept=intercept))[0]
+    model = Model(problem.kernel, 0, problem.n_dims, empty, intercept, run.landmarks, weights)
+    return value(problem, model)[0]
 
 
 def objective(arguments):
@@ -120,7 +121,7 @@ def rows(arguments):
                 unseen, order = order[:5_000], order[5_000:]
                 used = order[: n_l + size]
                 labels = np.where(np.arange(len(used)) < n_l, y[used], -1)
-                tuned = S3VMClassifierCV("tsg", kernel="rbf", unlabeled_weight=0.0, probability=False, random_state=draw)
+                tuned = S3VMClassifierCV("tsg", kernel="rbf", unlabeled_weight=0.0, random_state=draw)
                 tuned.fit(X[used[:n_l]], labels[:n_l])
                 fixed = {"C": tuned.C_, "kernel": tuned.kernel_, "unlabeled_weight": 1.0, "random_state": draw}
                 solvers = {

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 
 import s3vm
 from effort import cases
-from s3vm import S3VMClassifier, S3VMClassifierCV
+from s3vm import OutOfTime, S3VMClassifier, S3VMClassifierCV
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.kernels import RBF
 
@@ -105,6 +105,31 @@ def test_what_it_cannot_do(moons, settings, fit, words):
     X, labels, _ = moons
     with pytest.raises(ValueError, match=words):
         make().set_params(**settings).fit(X, labels, **fit)
+
+
+def test_no_time_to_compare(moons):
+    X, labels, _ = moons
+    with pytest.warns(OutOfTime, match="using the supervised solution"):
+        clf = make(max_seconds=1e-9).fit(X, labels)
+    assert str(clf.safety_).startswith("training ended before candidates were compared; using the supervised solution")
+    np.testing.assert_array_equal(
+        clf.decision_function(X), make(unlabeled_weight=0).fit(X, labels).decision_function(X)
+    )
+
+
+def test_early_stopping_has_no_effect(moons):
+    with pytest.warns(UserWarning, match='early_stopping has no effect with solver="auto"'):
+        make(early_stopping="held_out").fit(*moons[:2])
+
+
+def test_what_column_weights_gain_is_said():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 20))
+    X[:, :2] += 0.5 * np.sign(X[:, :2])
+    labels = np.where(np.arange(600) < 100, X[:, 0] * X[:, 1] > 0, -1).astype(int)
+    clf = S3VMClassifierCV(random_state=0).fit(X, labels)
+    assert str(clf.safety_).startswith("column weights lowered the cross-validated Brier score of the SVM from 0.")
+    assert np.argsort(-clf.column_weights_)[:2].sum() == 1, "the two columns that matter"
 
 
 def test_directions_alone(monkeypatch):

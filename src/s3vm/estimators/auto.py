@@ -40,7 +40,7 @@ from s3vm.estimators.planning import (
     scores_held_out,
 )
 from s3vm.estimators.preparation import PreparedRows
-from s3vm.estimators.safety import FEWEST_TO_CHOOSE, after_gain, safety_of, undecided
+from s3vm.estimators.safety import FEWEST_TO_CHOOSE, after_gain, not_compared, safety_of, undecided
 from s3vm.kernels import kernel
 from s3vm.losses import Exponential, Hinge, SquaredHinge
 from s3vm.model import Model
@@ -99,7 +99,8 @@ def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rule
             model = final_model(setting, [run.space for run in best], sample, watch.tick)
             average = np.concatenate([run.scores_held_out() for run in best]).mean(axis=0)
             return Choice(model, average, safety_of(codes, supervised, average[known], *_reasons(best)))
-    return svm._replace(safety=safety_of(codes, supervised))
+    safety = safety_of(codes, supervised)
+    return svm._replace(safety=not_compared(safety) if watch.was_ended else safety)
 
 
 def _supervised_plan(estimator: Any, data: PreparedRows, tuning: Tuning, seed: int, held_out: Array) -> Plan:
@@ -201,7 +202,7 @@ class _Watch:
 
     def __init__(self, verbose: Any, rules: StoppingRules, n_steps: int) -> None:
         self._bar, self._rules, self._n_steps = ProgressBar(verbose, unit="steps"), rules, n_steps
-        self._done, self._start = 0, time.monotonic()
+        self._done, self._start, self.was_ended = 0, time.monotonic(), False
 
     def tick(self) -> None:
         most = self._rules.max_seconds
@@ -221,6 +222,7 @@ class _Watch:
             warn("interrupted before candidates were compared: using the supervised solution", Interrupted)
         else:
             return False
+        self.was_ended = True
         return True
 
 

@@ -128,6 +128,12 @@ def _decided(
     return Safety(weight, scores, n_labeled, uncertain, sentence)
 
 
+def not_compared(safety: Safety) -> Safety:
+    """The same where training ended before a choice could be made."""
+    sentence = "training ended before candidates were compared; using the supervised solution"
+    return replace(safety, uncertain=True, sentence=sentence)
+
+
 def after_gain(gain: str, safety: Safety) -> Safety:
     """The choice, told after what the supervised solution had gained."""
     return replace(safety, sentence=f"{gain}; {safety.sentence}") if gain else safety

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from s3vm import backends
 from s3vm._utils.settings import Setting, above, at_least, check, integer, invalid, number, switch
+from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.kernels import kernel
 from s3vm.losses import LabeledLoss, UnlabeledLoss, labeled_loss, unlabeled_loss
@@ -91,6 +92,8 @@ def _check_auto(estimator: Any) -> None:
         raise ValueError('unlabeled_weight="paper" is for one solver: give solver="auto" a number or "auto"')
     if estimator.warm_start:
         raise ValueError('solver="auto" averages several runs, which cannot be continued: set warm_start=False')
+    if estimator.early_stopping is not None:
+        warn('early_stopping has no effect with solver="auto", whose runs are short: it is for a single solver')
     for name in ("loss", "labeled_loss"):
         if getattr(estimator, name) != "auto":
             raise ValueError(
