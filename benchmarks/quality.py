@@ -113,7 +113,8 @@ def draw_of(name, number, n_labels):
         gamma = 4 * RBF("median").resolve(X[rng.permutation(len(y))[:1000]], seed=0).width
     order = rng.permutation(len(y))
     if name in SSL and number < N_OFFICIAL:
-        order = np.concatenate([splits[n_labels][number], np.setdiff1d(order, splits[n_labels][number])]).astype(int)
+        official = splits[n_labels][number].astype(int)
+        order = np.concatenate([official, order[~np.isin(order, official)]])
     while np.bincount(y[order[:n_labels]], minlength=y.max() + 1).min() < min(2, n_labels // 10):
         order = rng.permutation(len(y))
     labeled, others = order[:n_labels], order[n_labels:]

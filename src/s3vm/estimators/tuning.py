@@ -39,13 +39,13 @@ class S3VMClassifierCV(S3VMClassifier):
     """`S3VMClassifier` that chooses C and the kernel's width by cross-validation on the labelled rows.
 
     The grid is searched with the supervised SVM, which a few hundred labelled rows make cheap, by its errors and its
-    Brier score on held-out rows (see `tune`). Clusters often have another width than the border between classes: with
-    TSG and ``unlabeled_weight="auto"``, the neighbouring widths on the grid are tried together with a sample of 2,000
-    unlabelled rows. One at which they help is taken if its Brier score on held-out labelled rows is clearly lower: by
-    1.5 standard errors, row by row; where unlabelled rows do not help at the first width, by half a standard error (a
-    whole one with fewer than 100 labelled rows). Their weight is then chosen as `S3VMClassifier` does; if it is 0, the
-    model is the SVM at its own width. All this takes about as long as three fits of 2,000 rows; after `max_seconds`,
-    no other width is tried.
+    Brier score on held-out rows (see `best_cell`); of more than 1,000 labelled rows, with some of them. Another kernel
+    and learnt weights of the columns are taken where they beat it by a standard error, row by row. Candidates of what
+    the unlabelled rows know are then compared as by `S3VMClassifier`, also on 4, 16 and 32 principal directions if
+    there are more than 40 columns.
+
+    With another solver and ``unlabeled_weight="auto"``, neighbouring widths are tried with 2,000 of the unlabelled
+    rows, and one is taken where its Brier score is clearly lower. After `max_seconds`, no other width is tried.
 
     With fewer than 40 labelled rows there is too little to choose by: C is 30 and the width is `gamma`, unless `Cs` or
     `factors` has a single entry.
@@ -53,11 +53,13 @@ class S3VMClassifierCV(S3VMClassifier):
     Parameters
     ----------
     Cs : sequence of float, default (0.3, 1, 3, 10, 30, 100, 1000)
+    kernel : as in `S3VMClassifier`, or "auto", the default
+        ``"auto"`` is the RBF kernel, or the Laplacian one where it is clearly better.
     factors : sequence of float, default (0.25, 0.5, 1, 2, 4, 8)
         The widths tried, as multiples of `gamma`.
     gamma : float, "scale" or "median", default "median"
     n_folds : int, default 5
-    solver, kernel, unlabeled_weight, neighbor_weight, n_neighbors, max_rows, n_components, loss, labeled_loss,
+    solver, unlabeled_weight, neighbor_weight, n_neighbors, max_rows, n_components, loss, labeled_loss,
     class_prior, class_weight, unlabeled, probability, backend, dtype, cache_bytes, n_jobs, random_state, verbose,
     max_seconds, early_stopping
         As in `S3VMClassifier`.

@@ -21,7 +21,7 @@ def check_memory(chosen: Solver, problem: Problem, backend: Backend) -> None:
     advice = "use a smaller cache_bytes" if chosen.memory(problem, no_cache) <= available else "use fewer rows"
     if backend.used():
         advice += ', or backend="cpu"'
-    if frugal.memory(problem, backend) < available:
+    if type(chosen) is not type(frugal) and frugal.memory(problem, backend) < available:
         advice = f'use solver="tsg", which needs about {format_bytes(frugal.memory(problem, backend))}, or fewer rows'
     raise MemoryError(
         f"{type(chosen).__name__} needs about {format_bytes(needed)} for {problem.n_rows:,} rows, "
