@@ -13,7 +13,7 @@ def eigen(a: Any) -> tuple[Any, Any]:
     if is_tensor(a):
         values, vectors = namespace(a).linalg.eigh(a)
         return values, vectors
-    return linalg.eigh(a, check_finite=False)
+    return linalg.eigh(a, check_finite=False, driver="evd")
 
 
 def inverse(a: Any) -> Any:
