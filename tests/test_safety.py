@@ -184,7 +184,7 @@ def test_tuning_takes_a_usual_cell_among_those_that_are_as_good():
     data = LabeledRows(X, y, np.ones(len(y)), stratified_folds(y, 5, 0))
     Cs, factors = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0], [0.001, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     kernel = RBF("median").resolve(X)
-    C, chosen, _, errors = best_cell(kernel, Grid(data, Cs, factors))
+    C, chosen, _, errors, _ = best_cell(kernel, Grid(data, Cs, factors))
     at = Cs.index(C), factors.index(chosen.width / kernel.width)
     assert errors[at] <= errors.min() + 2.5 / len(y)
     assert errors[:, 0].min() > errors.min() + 5 / len(y), "a width that is far too large is worse"

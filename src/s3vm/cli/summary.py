@@ -155,6 +155,7 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
 def model_summary(result: dict[str, Any]) -> list[RenderableType]:
     model, names = result["model"], result["names"]
     held_out = result["held_out"]
+    steps = "" if model["solver"] == "auto" else f"{model['iterations']:,} iterations, "
     versions = result["versions"] if isinstance(result["versions"], dict) else {}  # a damaged file may lack them
     facts = {
         "Function": _function_text(model),
@@ -162,7 +163,7 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Features": f"{model['dimensions']:,}" + (f"  [dim]{_listed(names)}[/dim]" if names else ""),
         "Projection": escape(model["projection"] or "") or None,
         "Scaling": "each feature to unit variance" if result["scaled"] else "none",
-        "Training": f"solver {escape(model['solver'])}, {model['iterations']:,} iterations, seed {result['seed']}",
+        "Training": f"solver {escape(model['solver'])}, {steps}seed {result['seed']}",
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Unlabelled rows": _verdict_text(result["unlabeled"], held_out),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),

@@ -98,7 +98,9 @@ def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rule
         if best:
             model = final_model(setting, [run.space for run in best], sample, watch.tick)
             average = np.concatenate([run.scores_held_out() for run in best]).mean(axis=0)
-            return Choice(model, average, safety_of(codes, supervised, average[known], *_reasons(best)))
+            groups = None if data.groups is None else data.groups[known]
+            safety = safety_of(codes, supervised, average[known], *_reasons(best), groups)
+            return Choice(model, average, safety)
     safety = safety_of(codes, supervised)
     return svm._replace(safety=not_compared(safety) if watch.was_ended else safety)
 
@@ -167,7 +169,8 @@ def _best(setting: Setting, pilots: list[Pilot], svm_on_pilot: Array, supervised
     no_rows = np.zeros((len(data.codes), 1), dtype=bool)
     expected = class_priors(setting.estimator.class_prior, n_classes, data.codes, data.weight, no_rows)[0]
     held, codes = np.concatenate([pilot.held_out[:, known] for pilot in pilots]), data.codes[known]
-    accepted = select(codes, supervised[known], held, shares, expected)
+    groups = None if data.groups is None else data.groups[known]
+    accepted = select(codes, supervised[known], held, shares, expected, groups)
     parts = np.split(accepted, np.cumsum([len(pilot.on_sample) for pilot in pilots])[:-1])
     chosen = [pilot.only(part) for pilot, part in zip(pilots, parts, strict=True) if part.any()]
     chosen.sort(key=lambda pilot: min(brier_losses(codes, scores[known]).mean() for scores in pilot.held_out))

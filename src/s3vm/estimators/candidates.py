@@ -15,6 +15,7 @@ from scipy.stats import chi2
 
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.typing import Array, Rows
+from s3vm.estimators.safety import standard_errors
 from s3vm.kernels import Kernel
 from s3vm.problem.projection import project
 
@@ -101,10 +102,17 @@ def _candidates(pairs: tuple[tuple[Any, ...], ...], gaps: Any, neighbors: Any) -
 def promising(losses: Array) -> Array:
     """Which candidates are not hopelessly behind the best, by their Brier losses ``(candidates, n)`` before gaps."""
     best = losses[losses.mean(axis=1).argmin()]
-    return _standard_errors(losses - best) <= _HOPELESS_Z
+    return standard_errors(losses - best) <= _HOPELESS_Z
 
 
-def select(codes: Array, supervised: Array, held_out: Array, shares: Array, labeled_shares: Array) -> Array:
+def select(
+    codes: Array,
+    supervised: Array,
+    held_out: Array,
+    shares: Array,
+    labeled_shares: Array,
+    groups: Array | None = None,
+) -> Array:
     """The candidates that beat the supervised solution by a standard error, row by row, and are near the best of them.
 
     `supervised` ``(n, K)`` and `held_out` ``(candidates, n, K)`` are scores of labelled rows by models trained without
@@ -113,18 +121,12 @@ def select(codes: Array, supervised: Array, held_out: Array, shares: Array, labe
     """
     base = brier_losses(codes, supervised)
     losses = np.array([brier_losses(codes, scores) for scores in held_out])
-    z = _standard_errors(losses - base)
+    z = standard_errors(losses - base, groups)
     accepted = (z <= _ACCEPTED_Z) & _keep_shares(shares, labeled_shares, len(codes))
     if accepted.any():
         best = np.flatnonzero(accepted)[losses[accepted].mean(axis=1).argmin()]
-        accepted &= _standard_errors(losses - losses[best]) <= _NEAR_BEST_Z
+        accepted &= standard_errors(losses - losses[best], groups) <= _NEAR_BEST_Z
     return accepted
-
-
-def _standard_errors(differences: Array) -> Array:
-    """The mean of each row of differences, divided by its standard error."""
-    n = differences.shape[1]
-    return differences.mean(axis=1) / (differences.std(axis=1, ddof=1) / np.sqrt(n) + 1e-12)
 
 
 def _keep_shares(shares: Array, labeled: Array, n: int) -> Array:

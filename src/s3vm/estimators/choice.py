@@ -31,7 +31,7 @@ class Choice(NamedTuple):
     safety: Safety | None
 
 
-def choose_model(trained: Model, plan: Plan, codes: Array, backend: Backend) -> Choice:
+def choose_model(trained: Model, plan: Plan, codes: Array, groups: Array | None, backend: Backend) -> Choice:
     """The columns of the weight that does best on held-out rows, or the supervised solution."""
     problem, held_out = plan.problem, plan.held_out
     n_outputs, n_groups = problem.n_models, held_out.shape[1]
@@ -42,7 +42,7 @@ def choose_model(trained: Model, plan: Plan, codes: Array, backend: Backend) -> 
         return Choice(trained.columns(slice(0, n_outputs)), by_weight[plan.weights[0]], None)
     gram, dual, intercept = _supervised(problem, plan.tuning.supervised_kernel, n_groups * n_outputs)
     supervised = scores_held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), held_out)
-    safety = choose(codes, supervised, by_weight)
+    safety = choose(codes, supervised, by_weight, groups)
     if safety.weight == 0:
         svm = replace(
             trained,

@@ -28,6 +28,7 @@ class LabeledRows(NamedTuple):
     codes: Array
     cost: Array
     folds: Array  # -1 for rows that are never held out
+    groups: Array | None = None
     at: Array | None = None
 
 
@@ -55,10 +56,11 @@ class Cell(NamedTuple):
     kernel: Kernel
     losses: Array
     errors: Array  # of all cells, by C and factor
+    groups: Array | None  # of the rows held out
 
     def clearly_beats(self, other: "Cell") -> bool:
         """Whether the losses are lower by a standard error, row by row."""
-        return standard_errors(self.losses - other.losses) <= -1
+        return bool(standard_errors(self.losses - other.losses, self.groups) <= -1)
 
 
 def best_cell(kernel: Kernel, grid: Grid, views: Sequence[Rows] | None = None) -> Cell:
@@ -71,6 +73,7 @@ def best_cell(kernel: Kernel, grid: Grid, views: Sequence[Rows] | None = None) -
     """
     data, Cs, factors = grid
     known = data.folds >= 0
+    groups = None if data.groups is None else data.groups[known]
     codes, cost = data.codes[known], data.cost[known]
     wrong, losses = np.empty((2, len(Cs), len(factors), len(codes)))
     for j, factor in enumerate(factors):
@@ -93,7 +96,7 @@ def best_cell(kernel: Kernel, grid: Grid, views: Sequence[Rows] | None = None) -
     distance = np.abs(np.log(Cs) - np.log(_USUAL_C))[:, None] + np.abs(np.log(factors) - np.log(_USUAL_FACTOR))
     row, column = divmod(int(np.where(good, distance, np.inf).argmin()), len(factors))
     width = factors[column] * kernel.width
-    return Cell(float(Cs[row]), replace(kernel, gamma=width), losses[row, column], errors)
+    return Cell(float(Cs[row]), replace(kernel, gamma=width), losses[row, column], errors, groups)
 
 
 def _scores_held_out(grams: list[Array], data: LabeledRows, C: float) -> Array | None:

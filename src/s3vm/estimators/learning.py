@@ -86,7 +86,7 @@ def learn(
     trained = state.model()
     if not trained.is_finite:
         raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-    choice = choose_model(trained, plan, data.codes, backend)
+    choice = choose_model(trained, plan, data.codes, data.groups, backend)
     return Learned(rows, directions, data, plan, chosen, state, history, choice)
 
 

@@ -94,9 +94,9 @@ def _gain(first: Tuned, best: Tuned) -> str:
         return ""
     kernel = f"the {type(best.cell.kernel).__name__} kernel" * (type(best.cell.kernel) is not type(first.cell.kernel))
     weights = "column weights" * (best.representation.projection is not None)
-    before, after = first.cell.losses.mean(), best.cell.losses.mean()
+    lowered = 1 - best.cell.losses.mean() / first.cell.losses.mean()
     cause = " with ".join(filter(None, [kernel, weights]))
-    return f"{cause} lowered the cross-validated Brier score of the SVM from {before:.4f} to {after:.4f}"
+    return f"{cause} lowered the cross-validated Brier score of the SVM by {lowered:.0%}"
 
 
 def _directions(settings: Any, rows: Rows, seed: int) -> Iterator[tuple[Array, Rows]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sklearn.metrics import average_precision_score, balanced_accuracy_score
+from sklearn.metrics import average_precision_score
 
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm._utils.settings import number
@@ -12,7 +12,7 @@ from s3vm._utils.typing import Array
 
 FEW_LABELS = 40  # below, every labelled row is a fold of its own
 FEWEST_TO_CHOOSE = 4
-_UNCERTAIN = 30  # labelled rows below which the choice is unreliable
+_UNCERTAIN, _UNCERTAIN_PER_CLASS = 30, 4  # labelled rows below which the choice is unreliable
 # By how many standard errors the loss must fall: the fewer the rows, the less reliable a standard error.
 _REQUIRED_Z = ((100, -0.5), (FEW_LABELS, -1.0), (0, -1.75))
 
@@ -57,7 +57,7 @@ class Safety:
         return self.sentence
 
 
-def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Safety:
+def choose(codes: Array, supervised: Array, held_out: dict[float, Array], groups: Array | None = None) -> Safety:
     """The largest weight whose held-out scores beat the supervised ones; 0 if none does.
 
     `supervised` and each of `held_out` are scores ``(n, K)`` of labelled rows by models trained without them; rows of
@@ -68,16 +68,19 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array]) -> Saf
     known = np.isfinite(supervised).all(axis=1)
     n_labeled = int(known.sum())
     codes, supervised = codes[known], supervised[known]
+    groups = None if groups is None else groups[known]
     if n_labeled < FEWEST_TO_CHOOSE or not held_out:
         return undecided(n_labeled)
     base = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
     for weight, all_scores in held_out.items():
         losses = brier_losses(codes, all_scores[known])
-        scores[weight] = _measures(codes, all_scores[known], losses) | {"z": standard_errors(losses - base)}
+        scores[weight] = _measures(codes, all_scores[known], losses) | {
+            "z": float(standard_errors(losses - base, groups))
+        }
     good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labeled)]
     chosen = max(good, default=0.0)
-    return _decided(chosen, scores, n_labeled, "unlabelled rows", f"them with weight {chosen:g}")
+    return _decided(chosen, scores, codes, "unlabelled rows", f"them with weight {chosen:g}")
 
 
 def undecided(n_labeled: int) -> Safety:
@@ -92,6 +95,7 @@ def safety_of(
     averaged: Array | None = None,
     weights: Sequence[float] = (),
     causes: Sequence[str] = (),
+    groups: Array | None = None,
 ) -> Safety:
     """The reasons of a choice among candidates: scores of labelled rows held out, before and after.
 
@@ -100,19 +104,19 @@ def safety_of(
     losses = brier_losses(codes, supervised)
     scores = {0.0: _measures(codes, supervised, losses) | {"z": 0.0}}
     if averaged is None:
-        return _decided(0.0, scores, len(codes))
+        return _decided(0.0, scores, codes)
     after = brier_losses(codes, averaged)
     weight = max(weights) or 1.0  # directions alone have no weight
-    scores[weight] = _measures(codes, averaged, after) | {"z": standard_errors(after - losses)}
+    scores[weight] = _measures(codes, averaged, after) | {"z": float(standard_errors(after - losses, groups))}
     *others, last = causes
     cause = f"{', '.join(others)} and {last}" if others else last
     n = len(weights)
     used = f"the average of {n} candidates" if n > 1 else "one candidate"
-    return _decided(weight, scores, len(codes), f"{cause} of the unlabelled rows", used)
+    return _decided(weight, scores, codes, f"{cause} of the unlabelled rows", used)
 
 
 def _decided(
-    weight: float, scores: dict[float, dict[str, float]], n_labeled: int, cause: str = "", used: str = ""
+    weight: float, scores: dict[float, dict[str, float]], codes: Array, cause: str = "", used: str = ""
 ) -> Safety:
     """The choice of a weight: `cause` is what lowered the Brier score, and `used` what the model consists of."""
     before, after = scores[0.0], scores[weight]
@@ -122,9 +126,10 @@ def _decided(
             f"{cause} lowered the cross-validated Brier score from {before['brier']:.4f} to {after['brier']:.4f} and "
             f"changed the error from {before['error']:.1%} to {after['error']:.1%}; using {used}"
         )
-    uncertain = n_labeled < _UNCERTAIN
+    n_labeled, counts = len(codes), np.bincount(codes)
+    uncertain = n_labeled < max(_UNCERTAIN, _UNCERTAIN_PER_CLASS * int(np.count_nonzero(counts)))
     if uncertain:
-        sentence += f". With only {n_labeled} labelled rows this choice is uncertain"
+        sentence += f". With only {n_labeled} labelled rows to hold out, this choice is uncertain"
     return Safety(weight, scores, n_labeled, uncertain, sentence)
 
 
@@ -144,9 +149,19 @@ def required_z(n_labeled: int) -> float:
     return next(z for least, z in _REQUIRED_Z if n_labeled >= least)
 
 
-def standard_errors(difference: Array) -> float:
-    """The mean of the differences of all rows, divided by its standard error."""
-    return float(difference.mean() / (difference.std(ddof=1) / np.sqrt(len(difference)) + 1e-12))
+def standard_errors(differences: Array, groups: Array | None = None) -> Array:
+    """The mean of the differences of all rows, the last axis, divided by its standard error.
+
+    Rows of one group may be alike, so their sum counts as one observation.
+    """
+    n = differences.shape[-1]
+    mean = differences.mean(axis=-1, keepdims=True)
+    errors = differences - mean
+    if groups is not None:
+        errors = errors @ (groups[:, None] == np.unique(groups))
+    n_units = errors.shape[-1]
+    spread = np.sqrt((errors**2).sum(axis=-1) * n_units / max(n_units - 1, 1)) / n
+    return mean[..., 0] / (spread + 1e-12)
 
 
 def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
@@ -154,7 +169,7 @@ def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
     measures = {
         "brier": float(losses.mean()),
         "error": float(np.mean(predicted != codes)),
-        "balanced_error": float(1 - balanced_accuracy_score(codes, predicted)),
+        "balanced_error": float(np.mean([np.mean(predicted[codes == code] != code) for code in np.unique(codes)])),
     }
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
         measures["average_precision"] = float(average_precision_score(codes, scores[:, 0]))

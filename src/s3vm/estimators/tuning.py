@@ -121,7 +121,7 @@ class S3VMClassifierCV(S3VMClassifier):
             sample = host(data.source.sample(seed, _PILOT_ROWS))
             tuning, errors = tune_representations(resolved, grid, self, sample, seed)
             return tuning._replace(report=report | {"cv_errors_": errors, "cv_gammas_": widths})
-        C, kernel, _, errors = best_cell(resolved, grid)
+        C, kernel, _, errors, _ = best_cell(resolved, grid)
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
         tuning = Tuning(C, kernel, kernel, report)
         octaves = np.abs(np.log2(widths / kernel.width))
@@ -167,12 +167,13 @@ class S3VMClassifierCV(S3VMClassifier):
 
 def _rows_of_grid(data: PreparedRows, folds: Array, seed: int) -> LabeledRows:
     """The labelled rows, or some of very many."""
-    rows = LabeledRows(data.X, data.codes, data.weight * data.factor, folds)
+    rows = LabeledRows(data.X, data.codes, data.weight * data.factor, folds, data.groups)
     if len(data.codes) <= _GRID_ROWS:
         return rows
     at = some_rows(data.codes, seed, _GRID_ROWS, _GRID_CLASSES)
     codes = np.unique(data.codes[at], return_inverse=True)[1]
-    return LabeledRows(data.X[at], codes, rows.cost[at], folds[at], at)
+    groups = None if data.groups is None else data.groups[at]
+    return LabeledRows(data.X[at], codes, rows.cost[at], folds[at], groups, at)
 
 
 class _Pilot(NamedTuple):
