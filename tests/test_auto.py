@@ -14,6 +14,8 @@ import s3vm
 from effort import cases
 from s3vm import OutOfTime, S3VMClassifier, S3VMClassifierCV
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
+from s3vm.estimators.folds import some_rows, stratified_folds
+from s3vm.estimators.preparation import _joined
 from s3vm.kernels import RBF
 
 
@@ -179,12 +181,14 @@ def test_very_many_labels_are_learnt_on_landmarks(monkeypatch, classifier):
     X, y = make_moons(3000, noise=0.25, random_state=0)
     labels = np.where(np.arange(3000) < 1500, y, -1)
     exact = classifier(random_state=0).fit(X, labels)
-    monkeypatch.setattr("s3vm.estimators.auto.EXACT_ROWS", 1000)
+    monkeypatch.setattr("s3vm.estimators.planning.EXACT_ROWS", 1000)
     monkeypatch.setattr("s3vm.estimators.tuning._GRID_ROWS", 500)
     many = classifier(random_state=0).fit(X, labels)
     assert len(many.model_.centers) <= 1000 < 1500
     assert many.score(X, y) > exact.score(X, y) - 0.01
     assert many.safety_.n_labeled == 300  # one fold of five
+    prior = classifier(class_prior=[0.5, 0.5], random_state=0).fit(X, labels)
+    assert prior.score(X, y) > exact.score(X, y) - 0.01
     np.testing.assert_allclose(many.predict_proba(X), exact.predict_proba(X), atol=0.3)
 
 
@@ -204,6 +208,46 @@ def test_a_fit_with_many_classes_and_labels_has_bounded_memory():
     score, megabytes = map(float, done.stdout.split())
     assert score > 0.9
     assert megabytes < cases(500, 2_000)
+
+
+def test_rows_of_a_grid_have_every_class():
+    codes = np.repeat([0, 1, 2], [4000, 4, 1])
+    folds = np.append(stratified_folds(codes[:-1], 5, 0), -1)
+    at = some_rows(codes, folds, 0, 1000, 20)
+    assert np.bincount(codes[at]).tolist() == [996, 4], "one that cannot be held out is left out"
+    assert len(np.unique(codes[some_rows(codes, folds, 0, 1000, 1)])) == 1
+
+
+def test_no_graph_of_very_many_labels(monkeypatch):
+    X, y = make_moons(1000, noise=0.25, random_state=0)
+    monkeypatch.setattr("s3vm.estimators.planning.EXACT_ROWS", 200)
+    monkeypatch.setattr("s3vm.estimators.pilots.neighbor_graph", lambda *given: pytest.fail("a graph was built"))
+    clf = make().fit(X, np.where(np.arange(1000) < 500, y, -1))
+    assert len(clf.safety_.scores) >= 1
+
+
+def test_noise_is_not_accepted():
+    """Labels that have nothing to do with the rows: no candidate knows more than the classes' shares."""
+    accepted = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, labels = rng.normal(size=(400, 20)), np.full(400, -1)
+        labels[:100] = rng.permutation(np.tile([0, 1], 50))
+        accepted += make(random_state=seed).fit(X, labels).safety_.weight > 0
+    assert accepted <= 1
+
+
+def test_equal_rows_join_their_groups():
+    rows = np.array([[0.0], [1.0], [1.0], [2.0], [3.0]])
+    groups = _joined(np.array(["a", "a", "b", "b", None], dtype=object), rows)
+    assert groups[0] == groups[1] == groups[2] == groups[3] != groups[4]
+
+
+def test_a_fit_with_groups_cannot_be_continued(moons):
+    X, labels, _ = moons
+    clf = make().fit(X, labels, groups=np.arange(len(X)))
+    with pytest.raises(ValueError, match="partial_fit cannot continue a fit with groups"):
+        clf.partial_fit(X, labels)
 
 
 def test_all_rows_when_asked_for(moons):

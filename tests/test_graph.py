@@ -59,6 +59,14 @@ def test_rows_far_from_the_origin(X, shift):
     np.testing.assert_allclose(NeighborGraph.of(X + shift, 5).laplacian.toarray(), literal_laplacian(X, 5), atol=0.02)
 
 
+@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1e25), (1e9, 1.0), (1e30, 1e25)])
+def test_neighbors_of_large_numbers(shift, scale):
+    rows = np.random.default_rng(2).normal(size=(300, 5))
+    expected, large = nearest_neighbors(rows, 5), nearest_neighbors(shift + scale * rows, 5)
+    assert np.mean(large[1] == expected[1]) > 0.99
+    np.testing.assert_allclose(large[0], scale * expected[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_fewer_rows_than_neighbors(n):
     laplacian = NeighborGraph.of(np.arange(3.0 * n).reshape(n, 3), 10).laplacian

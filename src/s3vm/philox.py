@@ -142,3 +142,17 @@ def indices(seed: int, stream: Purpose, blocks: range, size: int, n: int) -> Arr
     block, row = np.array(blocks, dtype=np.uint64)[:, None], np.arange(size, dtype=np.uint64)
     high, low, _, _ = _philox(seed, stream, block, row, np.uint64(0))
     return ((high * np.uint64(n) + ((low * np.uint64(n)) >> _HALF)) >> _HALF).astype(np.intp)
+
+
+def distinct(seed: int, stream: Purpose, block: int, size: int, n: int) -> Array:
+    """`size` different numbers of ``0..n-1``, drawn at random, in order; all of them if there are no more."""
+    if n <= size:
+        return np.arange(n)
+    if n <= 4 * size:
+        return np.sort(np.argsort(words(seed, stream, block, n, 1)[:, 0], kind="stable")[:size])
+    n_draws, drawn = 2 * size, np.empty(0, np.intp)
+    while len(drawn) < size:
+        draws = indices(seed, stream, range(block, block + 1), n_draws, n)[0]
+        drawn = draws[np.sort(np.unique(draws, return_index=True)[1])]
+        n_draws *= 2
+    return np.sort(drawn[:size])

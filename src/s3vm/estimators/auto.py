@@ -31,13 +31,13 @@ from s3vm.estimators.pilots import (
     supervised_on_landmarks,
 )
 from s3vm.estimators.planning import (
-    EXACT_ROWS,
     Plan,
     Tuning,
     class_priors,
     has_candidates,
     one_against_rest,
     scores_held_out,
+    solves_exactly,
 )
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEWEST_TO_CHOOSE, after_gain, not_compared, safety_of, undecided
@@ -63,9 +63,10 @@ def learn_from_candidates(
     Of very many labelled rows, the supervised solution is on landmarks, one fold is held out, and only gaps compete.
     """
     held_out = held_out_groups(data.codes, N_FOLDS, seed, groups=data.groups)
-    is_exact = len(data.codes) <= EXACT_ROWS
+    is_exact = solves_exactly(data)
     plan = _supervised_plan(estimator, data, tuning, seed, held_out if is_exact else held_out[:, :2])
-    setting = Setting(estimator, data, plan.problem, backend)
+    neighbors = estimator.neighbor_weight if is_exact or estimator.neighbor_weight != "auto" else 0
+    setting = Setting(estimator, data, plan.problem, backend, neighbors)
     if is_exact:
         svm = Choice(*_exact_svm(plan, data.X), None)
     else:
@@ -87,11 +88,9 @@ def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rule
         return svm._replace(safety=undecided(int(known.sum())))
     codes, supervised = data.codes[known], svm.held_out_scores[known]
     sample = host(data.source.sample(seed, estimator.max_rows))
-    pilot = sample[_drawn(seed, int(sample.shape[0]), _PILOT_ROWS)]
-    gaps, neighbors = estimator.unlabeled_weight, estimator.neighbor_weight
-    if len(data.codes) > EXACT_ROWS and neighbors == "auto":
-        neighbors = 0
-    spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, gaps, neighbors)
+    pilot = sample[philox.distinct(seed, Purpose.UNLABELED, 1, _PILOT_ROWS, int(sample.shape[0]))]
+    weights = estimator.unlabeled_weight, setting.neighbor_weight
+    spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, *weights)
     with _Watch(estimator.verbose, rules, 2 * len(spaces) + _MOST_SPACES) as watch:
         pilots = pilots_of(setting, spaces, pilot, held_out, known, watch.tick)
         best = _best(setting, pilots, svm.model.decision(pilot, setting.backend), svm.held_out_scores, known)
@@ -120,7 +119,7 @@ def _supervised_plan(estimator: Any, data: PreparedRows, tuning: Tuning, seed: i
         prior=priors[:, -n_outputs:].ravel(),
         prior_is_known=estimator.class_prior is not None,
         kernel=tuning.supervised_kernel,
-        labeled_loss=Hinge() if len(targets) <= EXACT_ROWS else SquaredHinge(),
+        labeled_loss=Hinge() if solves_exactly(data) else SquaredHinge(),
         unlabeled_loss=Exponential(),
         seed=seed,
         n_models=n_outputs,
@@ -227,10 +226,3 @@ class _Watch:
             return False
         self.was_ended = True
         return True
-
-
-def _drawn(seed: int, n: int, size: int) -> Array:
-    """The numbers of a random sample of n rows; all of them if there are no more."""
-    if n <= size:
-        return np.arange(n)
-    return np.sort(np.argsort(philox.words(seed, Purpose.UNLABELED, 1, n, 1)[:, 0], kind="stable")[:size])

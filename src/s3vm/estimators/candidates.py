@@ -117,12 +117,17 @@ def select(
 
     `supervised` ``(n, K)`` and `held_out` ``(candidates, n, K)`` are scores of labelled rows by models trained without
     them. `shares` are the classes' shares of the unlabelled rows, by the supervised solution and by each candidate. A
-    candidate that moves one out of the interval (two standard errors) around its labelled share is not accepted.
+    candidate that moves one out of the interval (two standard errors) around its labelled share is not accepted, nor
+    one that knows less of the rows held out than the classes' shares do.
     """
     base = brier_losses(codes, supervised)
     losses = np.array([brier_losses(codes, scores) for scores in held_out])
     z = standard_errors(losses - base, groups)
-    accepted = (z <= _ACCEPTED_Z) & _keep_shares(shares, labeled_shares, len(codes))
+    ignorant = (
+        1 - np.sum((np.bincount(codes) / len(codes)) ** 2)
+    ) / 2  # the loss of the classes' shares as probabilities
+    accepted = (z <= _ACCEPTED_Z) & (losses.mean(axis=1) <= ignorant)
+    accepted &= _keep_shares(shares, labeled_shares, len(codes))
     if accepted.any():
         best = np.flatnonzero(accepted)[losses[accepted].mean(axis=1).argmin()]
         accepted &= standard_errors(losses - losses[best], groups) <= _NEAR_BEST_Z

@@ -66,12 +66,12 @@ def _supervised(problem: Problem, kernel: Kernel, n_columns: int) -> SupervisedS
     return SupervisedSolution(gram, np.ascontiguousarray(dual[:, :n_columns]), intercept[:n_columns])
 
 
-def calibrate(choice: Choice, plan: Plan, data: PreparedRows, backend: Backend) -> Temperature:
+def calibrate(choice: Choice, data: PreparedRows, backend: Backend) -> Temperature:
     """Probabilities from held-out scores; from scores of training rows if none could be held out."""
     scores = choice.held_out_scores
     known = np.isfinite(scores).all(axis=1)
     if not known.any():
-        scores, known = choice.model.decision(plan.problem.labeled, backend), np.ones_like(known)
+        scores, known = choice.model.decision(data.X, backend), np.ones_like(known)
     return calibrator(scores[known], data.codes[known], data.weight[known])
 
 

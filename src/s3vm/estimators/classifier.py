@@ -329,8 +329,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class for each row.
 
-        A softmax of the scores whose temperature is fitted by scikit-learn's calibration to the scores of labelled rows
-        held out of training. Its quality grows with the number of labelled rows, and it always agrees with `predict`.
+        A softmax of the scores whose temperature is fitted to the scores of labelled rows held out of
+        training. Its quality grows with the number of labelled rows, and it always agrees with `predict`.
         """
         if is_dask(X):
             return lazily(self, "predict_proba", X)

@@ -16,6 +16,7 @@ from s3vm.estimators.safety import FEW_LABELS
 from s3vm.philox import Purpose
 
 N_FOLDS = 5
+_A_FEW = 10  # rows of every class that are drawn first
 
 
 def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Array, Array]:
@@ -43,23 +44,34 @@ def stratified_folds(codes: Array, n_folds: int, seed: int, draw: int = 0, group
     shuffle = philox.words(seed, Purpose.FOLD, draw, len(counts), 1)[:, 0]
     of_unit = np.empty(len(counts), dtype=np.intp)
     of_unit[np.lexsort((shuffle, counts.argmax(axis=1)))] = np.arange(len(counts)) % n_folds
-    return _with_all_classes(of_unit[unit], codes)
+    return _with_all_classes(of_unit[unit], codes, unit)
 
 
-def _with_all_classes(folds: Array, codes: Array) -> Array:
+def _with_all_classes(folds: Array, codes: Array, units: Array) -> Array:
+    """The folds without rows, and the other rows of their units, that hold all there are of a class."""
     for fold in range(folds.max() + 1):
         held_out = folds == fold
         missing = np.setdiff1d(codes[held_out], codes[~held_out])
-        folds = np.where(held_out & np.isin(codes, missing), -1, folds)
+        needed = held_out & np.isin(codes, missing)
+        folds = np.where(held_out & np.isin(units, units[needed]), -1, folds)
     return folds
 
 
-def some_rows(codes: Array, seed: int, most: int, most_classes: int) -> Array:
-    """The numbers of some rows, drawn at random: at most so many, of at most so many classes."""
-    order = np.argsort(philox.words(seed, Purpose.FOLD, 2, len(codes), 1)[:, 0], kind="stable")
+def some_rows(codes: Array, folds: Array, seed: int, most: int, most_classes: int) -> Array:
+    """The numbers of some rows, drawn at random: at most so many, of at most so many classes.
+
+    Of every class there are a few, if it has as many; classes of which no row can be held out are left out.
+    """
+    shuffle = philox.words(seed, Purpose.FOLD, 2, len(codes), 1)[:, 0]
+    order = np.argsort(shuffle, kind="stable")
+    order = order[np.isin(codes[order], codes[folds >= 0])]
     classes, first = np.unique(codes[order], return_index=True)
-    drawn = classes[np.argsort(first)[:most_classes]]
-    return np.sort(order[np.isin(codes[order], drawn)][:most])
+    order = order[np.isin(codes[order], classes[np.argsort(first)[:most_classes]])]
+    rank = np.empty(len(order), np.intp)  # of a row among those of its class
+    for code in classes:
+        at = np.flatnonzero(codes[order] == code)
+        rank[at] = np.arange(len(at))
+    return np.sort(order[np.argsort(np.maximum(rank, _A_FEW), kind="stable")][:most])
 
 
 def folds_by_content(X: Any, n_folds: int) -> Array:
@@ -80,13 +92,13 @@ def held_out_groups(
         return np.hstack([no_rows, held_out & ~held_out.all(axis=0)])  # equal rows may all be in one fold
     if len(codes) < FEW_LABELS and codes.max() == 1:
         units = np.arange(len(codes)) if groups is None else np.unique(groups, return_inverse=True)[1]
-        folds = _with_all_classes(units, codes)
+        folds = _with_all_classes(units, codes, units)
     else:
         folds = stratified_folds(codes, n_folds or N_FOLDS, seed, groups=groups)
         if folds.max() < 0:
             warn(
-                "every class has a single labelled row, which cannot be held out: probabilities are calibrated on "
-                "training rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label "
+                "every class has a single labelled row or group, which cannot be held out: probabilities are "
+                "calibrated on training rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label "
                 "more rows"
             )
     return np.hstack([no_rows, folds[:, None] == np.unique(folds[folds >= 0])])

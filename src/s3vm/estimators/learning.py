@@ -136,7 +136,7 @@ def attributes(
         **plan.tuning.report,
     }
     if estimator.probability:
-        values["_calibrator"] = calibrate(choice, plan, data, backend)
+        values["_calibrator"] = calibrate(choice, data, backend)
     return values
 
 

@@ -42,15 +42,16 @@ class Function(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all runs of a fit share."""
+    """What all runs of a fit share; `neighbor_weight` is ``"auto"`` or a number."""
 
     estimator: Any
     data: PreparedRows
     supervised: Problem
     backend: Backend
+    neighbor_weight: Any
 
     def graph_of(self, sample: Rows) -> NeighborGraph | None:
-        if self.estimator.neighbor_weight == 0:
+        if self.neighbor_weight == 0:
             return None
         return neighbor_graph(self.estimator, self.data, sample, self.backend)
 
@@ -158,7 +159,7 @@ class _Trial:
             start = self.nearest(self._spread(setting, graph))
             at = np.repeat(spreads, len(self._intercept) // len(spreads))
             self._w[:, at], self._intercept[at] = (np.tile(part, spreads.sum()) for part in start)
-        if self._problem.prior_is_known:
+        if self._problem.prior_is_known and sample.shape[0]:
             every = np.arange(self._problem.n_columns)
             self._intercept = self._run.means(self._w, self._intercept, every)
 
@@ -301,7 +302,7 @@ class _TrialByFold:
         return self._parts[0].space
 
     def held_out(self) -> list[Array]:
-        by_part = zip(*(part.held_out() for part in self._parts[1:]), strict=True)
+        by_part = zip(*(part.held_out() for part in self._parts), strict=True)
         return [reduce(lambda one, other: np.where(np.isnan(one), other, one), parts) for parts in by_part]
 
     def descend(self, good: Array) -> None:

@@ -23,7 +23,7 @@ from s3vm.solvers.supervised import supervised_start
 from s3vm.sources import ENDLESS
 from s3vm.training.memory_check import check_memory
 
-EXACT_ROWS = 4_096  # labelled rows up to which the supervised SVM is solved exactly and held out in all folds
+EXACT_ROWS, _EXACT_COLUMNS = 4_096, 100_000  # labelled rows, and these times classes, of an exact supervised SVM
 
 
 class Tuning(NamedTuple):
@@ -64,6 +64,11 @@ def has_candidates(settings: Any, data: PreparedRows) -> bool:
     """
     is_looked_at = settings.unlabeled_weight != 0 or number(settings.neighbor_weight) > 0
     return is_auto(settings.solver) and data.source is not None and data.arrivals is None and is_looked_at
+
+
+def solves_exactly(data: PreparedRows) -> bool:
+    """Whether ``solver="auto"`` solves the supervised SVM exactly, and holds out all folds."""
+    return len(data.codes) <= EXACT_ROWS and len(data.codes) * len(data.classes) <= _EXACT_COLUMNS
 
 
 def make_plan(

@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.utils import compute_sample_weight
 
 from s3vm import philox
-from s3vm._utils.arrays import host, is_tensor, stack
+from s3vm._utils.arrays import host, is_tensor, row_digests, stack
 from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
@@ -33,6 +33,8 @@ class TrainingRows(NamedTuple):
 
     def and_then(self, later: "TrainingRows") -> "TrainingRows":
         """These rows, then those that came later."""
+        if self.groups is not None:
+            raise ValueError("partial_fit cannot continue a fit with groups: call fit with all rows")
         X = later.X
         if sparse.issparse(X) != sparse.issparse(self.X):
             X = X.toarray() if sparse.issparse(X) else sparse.csr_array(X)
@@ -42,7 +44,8 @@ class TrainingRows(NamedTuple):
 
     def at(self, positions: Array) -> "TrainingRows":
         """The rows at those positions."""
-        return TrainingRows(self.X[positions], self.y[positions], self.weight[positions])
+        groups = None if self.groups is None else self.groups[positions]
+        return TrainingRows(self.X[positions], self.y[positions], self.weight[positions], groups)
 
     def without(self, rows: Any) -> "TrainingRows":
         """All rows but those of the given numbers."""
@@ -125,7 +128,7 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
     factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
     first, weight_l = distinct_rows(labeled, labels, weight[at])
-    codes, groups = labels[first], None if groups is None else _numbered(groups[at[first]])
+    codes, groups = labels[first], None if groups is None else _joined(groups[at], labeled)[first]
     return PreparedRows(
         rows,
         is_labeled,
@@ -142,10 +145,14 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
     )
 
 
-def _numbered(groups: Array) -> Array:
-    """A number for each group, whatever it is called."""
+def _joined(groups: Array, rows: Rows) -> Array:
+    """A number for each group, whatever it is called; groups that have equal rows are one."""
     numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()])
+    of_group = np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()])
+    digests = np.unique(row_digests(rows), return_inverse=True)[1] + len(numbers)
+    size = int(digests.max()) + 1
+    links = sparse.coo_array((np.ones(len(digests)), (of_group, digests)), shape=(size, size))
+    return np.asarray(sparse.csgraph.connected_components(links, directed=False)[1][of_group])
 
 
 def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from s3vm import philox
 from s3vm._utils.arrays import host, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.estimators.candidates import Representation
@@ -16,11 +17,13 @@ from s3vm.estimators.grid import Cell, Grid, LabeledRows, best_cell
 from s3vm.estimators.planning import Tuning, has_candidates, one_against_rest
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.kernels import Kernel, Laplacian, has_own
+from s3vm.philox import Purpose
 from s3vm.problem.projection import column_weights, principal_directions, project
 from s3vm.solvers.supervised import in_steps, labeled_gram
 
 _DIRECTIONS = (4, 16, 32)
 _FEWEST_COLUMNS = 40  # from which on directions are tried
+_MOST_COLUMNS = 2_000  # that weights are learnt for, one gradient each
 _GRADIENT_ROWS, _SAMPLE = 300, 2_000  # unlabelled rows for gradients and for directions
 _MAX_STEPS = 50_000
 
@@ -38,8 +41,9 @@ def tune_representations(kernel: Kernel, grid: Grid, settings: Any, sample: Rows
     `sample` are unlabelled rows. Also returns the error of each cell of the grid for `kernel`.
     """
     rows = stack([grid.data.X, sample])
-    kernels = [kernel, *[Laplacian("median").resolve(rows, seed=seed)] * (settings.kernel == "auto")]
-    tuned = [one for each in kernels for one in _tuned(each, grid, sample[:_GRADIENT_ROWS])]
+    kernels = [kernel, Laplacian("median").resolve(rows, seed=seed)] if settings.kernel == "auto" else [kernel]
+    at = sample[philox.distinct(seed, Purpose.UNLABELED, 2, _GRADIENT_ROWS, int(sample.shape[0]))]
+    tuned = [one for each in kernels for one in _tuned(each, grid, at)]
     others = []
     for projection, mapped in _directions(settings, rows, seed):
         at = grid._replace(data=grid.data._replace(X=mapped[: len(grid.data.codes)]))
@@ -66,7 +70,7 @@ def _tuned(kernel: Kernel, grid: Grid, at: Rows) -> Iterator[Tuned]:
     data = grid.data
     cell = best_cell(kernel, grid)
     yield Tuned(Representation(cell.kernel, cell.C), cell)
-    if not has_own(kernel, "gradient"):
+    if not has_own(kernel, "gradient") or not 1 < data.X.shape[1] <= _MOST_COLUMNS:
         return
 
     def learn(in_training: Array) -> Array:

@@ -142,8 +142,7 @@ class S3VMClassifierCV(S3VMClassifier):
         labeled = TrainingRows(data.X, labels, data.weight, data.groups)
         settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
         # Factors as they are for all rows: equal rows are one row here.
-        factors = data.weight * data.factor / data.weight
-        class_weight = dict(zip(labels.tolist(), factors.tolist(), strict=True))
+        class_weight = dict(zip(labels.tolist(), data.factor.tolist(), strict=True))
         settings |= {"class_weight": class_weight, "probability": False, "random_state": seed}
         progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
@@ -170,7 +169,7 @@ def _rows_of_grid(data: PreparedRows, folds: Array, seed: int) -> LabeledRows:
     rows = LabeledRows(data.X, data.codes, data.weight * data.factor, folds, data.groups)
     if len(data.codes) <= _GRID_ROWS:
         return rows
-    at = some_rows(data.codes, seed, _GRID_ROWS, _GRID_CLASSES)
+    at = some_rows(data.codes, folds, seed, _GRID_ROWS, _GRID_CLASSES)
     codes = np.unique(data.codes[at], return_inverse=True)[1]
     groups = None if data.groups is None else data.groups[at]
     return LabeledRows(data.X[at], codes, rows.cost[at], folds[at], groups, at)

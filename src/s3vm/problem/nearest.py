@@ -12,6 +12,7 @@ from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.typing import Array, Rows
 
 _BLOCK = 1024  # rows whose distances to as many others are in memory at once, for every thread
+_LARGE = 1e6  # entries whose squares would be too large
 _SPARE = 5  # more candidates than neighbors, since products are rounded
 
 
@@ -24,11 +25,9 @@ def nearest_neighbors(
     distances are in the order of the rows. The result does not depend on the threads. `put` moves rows to a device,
     which then finds the candidates.
     """
-    rows = as_rows(rows, np.float32)
+    rows, scale = _centered(rows)
     n = int(rows.shape[0])
     distances, neighbors = np.empty((n, k)), np.empty((n, k), np.intp)
-    if not sparse.issparse(rows):
-        rows = rows - rows.mean(axis=0, dtype=np.float64).astype(np.float32)  # large numbers would be rounded
     there = rows if sparse.issparse(rows) else put(rows)
     with one_blas_thread, ThreadPoolExecutor(n_threads) as pool:
         each = map if n_threads == 1 else pool.map
@@ -45,7 +44,20 @@ def nearest_neighbors(
 
         if k:
             list(each(fill, _blocks(n)))
-    return distances, neighbors
+    return scale * distances, neighbors
+
+
+def _centered(rows: Rows) -> tuple[Rows, float]:
+    """The rows in float32, moved to their mean and divided by a scale, since large numbers would be rounded."""
+    if sparse.issparse(rows):
+        scale = float(abs(rows.data).max(initial=0)) or 1.0
+        return as_rows(rows / scale if scale > _LARGE else rows, np.float32), scale if scale > _LARGE else 1.0
+    centered, mean = np.empty(rows.shape, np.float32), rows.mean(axis=0, dtype=np.float64)
+    largest = max(float(abs(rows[part] - mean).max(initial=0)) for part in _blocks(len(rows)))
+    scale = largest if largest > _LARGE else 1.0
+    for part in _blocks(len(rows)):
+        centered[part] = (rows[part] - mean) / scale
+    return centered, scale
 
 
 def _blocks(n: int) -> list[slice]:

@@ -31,7 +31,7 @@ def principal_directions(rows: Rows, n_components: int, seed: int) -> Array:
     random start, with the entry of largest absolute value positive. q is `n_components`, or less if the rows vary in
     fewer directions, and at least 1. Rows are centred here, but not by the map: kernels of differences do not notice.
     """
-    rows = host(_sample(rows, seed))
+    rows = host(rows[philox.distinct(seed, Purpose.PROJECTION, 1, _SAMPLE, int(rows.shape[0]))])
     n, d = rows.shape
     mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
     if d <= _EXACT:
@@ -66,15 +66,6 @@ def column_weights(kernel: Kernel, centers: Rows, weights: Array, rows: Rows) ->
         squares += np.einsum("knj,knj->j", gradient, gradient)
     mean = squares.mean()
     return np.sqrt(squares / mean) if mean > 0 else np.ones(len(squares))
-
-
-def _sample(rows: Rows, seed: int) -> Rows:
-    """At most 10,000 different rows."""
-    n = int(rows.shape[0])
-    if n <= _SAMPLE:
-        return rows
-    numbers = philox.words(seed, Purpose.PROJECTION, 1, n, 1)[:, 0]
-    return rows[np.sort(np.argsort(numbers, kind="stable")[:_SAMPLE])]
 
 
 def _covariance_times(rows: Rows, mean: Array, basis: Array | None) -> Array:

@@ -49,4 +49,6 @@ class ArraySource:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
 
     def sample(self, seed: int, size: int) -> Rows:
-        return self.take(slice(None)) if self.n_rows <= size else self.batches(seed, Purpose.REFERENCE, range(1), size)
+        if self.n_rows <= size:
+            return self.take(slice(None))
+        return self.take(philox.distinct(seed, Purpose.REFERENCE, 0, size, self.n_rows))

@@ -169,9 +169,7 @@ class ClusterSource:
         return self.take(philox.indices(seed, stream, steps, size, self.n_rows).ravel())
 
     def sample(self, seed: int, size: int) -> Rows:
-        if self.n_rows <= size:
-            return self.take(np.arange(self.n_rows))
-        return self.batches(seed, Purpose.REFERENCE, range(1), size)
+        return self.take(philox.distinct(seed, Purpose.REFERENCE, 0, size, self.n_rows))
 
     def pull(
         self, worker: "BatchGradientWorker", seed: int, stream: Purpose, steps: range, size: int, iterate: "Iterate"

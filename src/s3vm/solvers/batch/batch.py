@@ -233,12 +233,5 @@ def _landmarks(seed: int, n_labeled: int, n: int, most: int) -> Array:
     """The numbers of the rows that f is an expansion on."""
     n_unlabeled = n - n_labeled
     from_labeled = min(n_labeled, max(most // 2, most - n_unlabeled))  # of very many labelled rows, some
-    labeled = _drawn(seed, Purpose.LABELED, n_labeled, from_labeled)
-    return np.append(labeled, n_labeled + _drawn(seed, Purpose.UNLABELED, n_unlabeled, most - from_labeled))
-
-
-def _drawn(seed: int, purpose: Purpose, n: int, size: int) -> Array:
-    """`size` of n numbers at random, in order; all of them if there are no more."""
-    if n <= size:
-        return np.arange(n)
-    return np.sort(np.argsort(philox.words(seed, purpose, 0, n, 1)[:, 0], kind="stable")[:size])
+    labeled = philox.distinct(seed, Purpose.LABELED, 0, from_labeled, n_labeled)
+    return np.append(labeled, n_labeled + philox.distinct(seed, Purpose.UNLABELED, 0, most - from_labeled, n_unlabeled))
