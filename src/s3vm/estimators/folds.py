@@ -98,8 +98,8 @@ def held_out_groups(
         if folds.max() < 0:
             warn(
                 "every class has a single labelled row or group, which cannot be held out: probabilities are "
-                "calibrated on training rows and will be overconfident, and the weight of unlabelled rows cannot be chosen. Label "
-                "more rows"
+                "calibrated on training rows and will be overconfident, and the weight of unlabelled rows "
+                "cannot be chosen. Label more rows"
             )
     return np.hstack([no_rows, folds[:, None] == np.unique(folds[folds >= 0])])
 
