@@ -16,8 +16,8 @@ from s3vm._utils.typing import Array
 from s3vm.problem import Problem
 from s3vm.solvers.batch.space import LandmarkSpace, blocks
 
-_MOST_STEPS = 500
-_TOL = 1e-4  # the length of a step, relative to the first, at which a column is done
+# Steps at most, and the length of a step, relative to the first, at which a column is done.
+_LIMITS = {"float32": (500, 1e-4), "float64": (20_000, 1e-10)}
 _CHECKED = 10  # steps between two checks of which columns are done
 _COLUMNS = 512  # that go down together, so that memory is bounded
 
@@ -50,6 +50,7 @@ def _quadratic(space: LandmarkSpace, cost: float) -> Array:
 def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
     """The minimiser of every column. A column whose direction turns uphill starts its acceleration again."""
     dtype, largest = rows.dtype, costs.max(axis=1)
+    most_steps, tol = _LIMITS[dtype.name]
     metric = quadratic + np.diag(np.append(np.zeros(rows.shape[1] - 1), 1e-12))  # invertible even if no row counts
     for part in blocks(len(rows)):
         exact = rows[part].astype(np.float64)
@@ -59,7 +60,7 @@ def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
     result = np.zeros((rows.shape[1], y.shape[1]), dtype)
     columns, u, momentum, first = np.arange(y.shape[1]), result, np.ones(y.shape[1], dtype), None
     ahead = u
-    for step in range(_MOST_STEPS):
+    for step in range(most_steps):
         slope = costs * y * np.maximum(0, 1 - y * (rows @ ahead))
         new = ahead - inverse_metric @ (quadratic @ ahead - rows.T @ slope)
         length = np.abs(new - u).max(axis=0)
@@ -68,9 +69,9 @@ def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
         turns = ((ahead - new) * (new - u)).sum(axis=0) > 0
         ahead = new + np.where(turns, 0, (momentum - 1) / grown) * (new - u)
         u, momentum = new, np.where(turns, 1, grown).astype(dtype)
-        if step % _CHECKED == 0 or step == _MOST_STEPS - 1:  # columns that are done rest
+        if step % _CHECKED == 0 or step == most_steps - 1:  # columns that are done rest
             result[:, columns] = u
-            moves = length > _TOL * first
+            moves = length > tol * first
             if not moves.any():
                 break
             columns, u, ahead, y, costs = columns[moves], u[:, moves], ahead[:, moves], y[:, moves], costs[:, moves]
