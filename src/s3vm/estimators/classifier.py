@@ -54,21 +54,19 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     solver : "auto", a name in `s3vm.solvers.SOLVERS` or a configured solver, default "auto"
-        ``"auto"`` compares candidates of gaps and neighbors on up to 10,000 unlabelled rows, and averages those that
-        labelled rows held out confirm. ``"tsg"`` is the paper's TSGS3VM, on all rows, and ``"incremental"`` has
-        `forget`; a configured solver is, for example, ``TSG(max_iter=256, n_features=512)``. For dask collections,
-        ``"tsg"`` is ``TSG(batch_size=4096)``, so that workers have enough to do between two messages.
+        ``"auto"`` compares candidates of gaps and neighbors, and averages those that labelled rows held out confirm.
+        ``"tsg"`` is the paper's TSGS3VM, on all rows, and ``"incremental"`` has `forget`; a configured solver is, for
+        example, ``TSG(max_iter=256, n_features=512)``.
     kernel : "rbf", "laplacian", "matern", "poly" or a configured kernel, default "rbf"
         A configured kernel, for example ``Matern(gamma=0.1, nu=2.5)``, has its own width.
     gamma : float, "scale" or "median", default "scale"
         The kernel's width, as in `sklearn.svm.SVC`.
     C : float > 0, default 10.0
         The cost of one labelled row, as in `sklearn.svm.SVC`. The paper's C is the number of labelled rows times this.
-        The default suits standardised features and a few hundred labels; `S3VMClassifierCV` chooses it.
     unlabeled_weight : float >= 0, "auto" or "paper", default "auto"
         The cost of all unlabelled rows together, ``C*``, relative to that of all labelled rows; 0 ignores them.
-        ``"auto"`` takes one of several weights only if it lowers the Brier score of labelled rows held out of training;
-        `safety_` says which, and why. ``"paper"`` is the paper's ``n_l / n_u``, for a single solver.
+        ``"auto"`` tries several, and any candidate, also one of a given weight, has to lower the Brier score of
+        labelled rows held out; `safety_` says why. ``"paper"`` is the paper's ``n_l / n_u``, for a single solver.
     neighbor_weight : float >= 0 or "auto", default "auto"
         The cost of differences between neighboring rows, relative to that of all labelled rows, for solvers that take a
         graph: ``"tsg"``, ``"newton"``, ``"cccp"``, ``"batch"``, ``"bgs"``. Only ``solver="auto"`` chooses it; else 0.
@@ -78,16 +76,14 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Unlabelled rows that the graph joins, and that ``solver="auto"`` learns from: of more, a random sample. Images
         of many classes gain from more of them, in time and memory that grow with their number.
     n_components : int, "auto" or None, default None
-        Rows are first projected on that many leading principal directions of all rows, or of the labelled ones with
-        ``unlabeled_weight=0``. ``"auto"`` leaves it to ``solver="auto"``, and is None for the others.
+        Rows are first projected on that many leading principal directions. ``"auto"`` leaves it to ``solver="auto"``,
+        and is None for the others.
     loss : "auto", "exp", "hat", "squared_hat", "ramp" or a configured loss, default "auto"
         The loss u of an unlabelled row. ``"auto"`` is the solver's own, ``"exp"`` for TSG.
     labeled_loss : "auto", "smooth_hinge", "hinge", "squared_hinge" or a configured loss, default "auto"
-        The loss l of a labelled row. ``"auto"`` is the solver's own, ``"smooth_hinge"`` for TSG. The supervised
-        start, and the model if no unlabelled row is used, is the SVM with the hinge.
+        The loss l of a labelled row. ``"auto"`` is the solver's own, ``"smooth_hinge"`` for TSG.
     class_prior : array of shape (n_classes,) or None, default None
-        Shares of the classes among the unlabelled rows, in the order of `classes_`. None takes those of the labelled
-        rows. It matters if the solver balances the classes, as TSG does by default.
+        Shares of the classes among the unlabelled rows, in the order of `classes_`; None: those of the labelled rows.
     class_weight : dict, "balanced" or None, default None
         Factors on C per class, as in `sklearn.svm.SVC`.
     unlabeled : label or None, default -1
@@ -101,8 +97,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
-        Memory for random frequencies or kernel values that are kept during `fit`. Results differ in the last digits
-        only. ``"auto"`` is 256 MiB, or half of what is free on a GPU.
+        Memory for what is kept during `fit`; ``"auto"`` is 256 MiB, or half of what is free on a GPU.
     n_jobs : int or None, default None
         Threads, of a worker for dask collections (None: all); -1 is all cores. The result does not depend on it.
     random_state : int, RandomState or None, default None
@@ -111,21 +106,20 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     max_seconds : float or None, default None
         When to stop training, with a warning, and keep the model so far.
     early_stopping : "reference", "held_out" or None, default None
-        When to stop before the last iteration, once the unlabelled rows have their full weight: ``"reference"`` when
-        hardly any of a sample of them still changes its class, ``"held_out"`` when the Brier score no longer falls.
+        When a single solver stops before its last iteration: ``"reference"`` when hardly any of a sample of unlabelled
+        rows still changes its class, ``"held_out"`` when the Brier score no longer falls.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     n_iter_ : int
     history_ : dict of arrays of length `n_iter_`
-        One entry per iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, what else the
-        solver records, and, if folds were trained, error, balanced error and average precision on held-out rows.
+        One entry per iteration (beyond 65,536, one for every second, fourth, ...): objective, losses, and, if folds
+        were trained, measures of held-out rows. With ``solver="auto"``, the objective of the supervised solution.
     safety_ : Safety or None
         What was chosen with ``unlabeled_weight="auto"``, the scores on held-out rows, and a plain sentence.
     transduction_ : array of shape (n_rows,)
-        A label for each training row: its own, or the predicted one. Computed when first asked for; not for sources and
-        dask collections, for which there is `predict`.
+        A label for each row of X: its own, or the predicted one. Not after `X_unlabeled` or dask collections.
     model_ : Model
         The learnt function. Its centres are training rows, labelled and perhaps unlabelled ones.
     column_weights_ : array of shape (n_features,) or None
@@ -226,9 +220,8 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array, CSR matrix, data frame or dask collection of shape (n_rows, n_features); or source
-            A source that has labels, such as ``FileSource("folder", target="label")``, stands for X and y. Dask
-            collections are trained on by the workers of the current client; one that has been silent for 30 seconds
-            counts as lost, or for ``dask.config.set({"s3vm.patience": seconds})``.
+            A source that has labels, such as ``FileSource("folder", target="label")``, stands for X and y. A worker of
+            Dask that is silent for 30 seconds, or ``dask.config.set({"s3vm.patience": seconds})``, counts as lost.
         y : array of shape (n_rows,), or dask array or series with the partitions of X
         sample_weight : array of shape (n_rows,) or None, default None
             Factors on C per row; those of unlabelled rows are ignored.
@@ -329,8 +322,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class for each row.
 
-        A softmax of the scores whose temperature is fitted to the scores of labelled rows held out of
-        training. Its quality grows with the number of labelled rows, and it always agrees with `predict`.
+        A softmax of the scores; its temperature is fitted to labelled rows held out. It always agrees with `predict`.
         """
         if is_dask(X):
             return lazily(self, "predict_proba", X)
@@ -340,11 +332,7 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def transduction_(self) -> Array:
-        """A label for each training row: its own, or the predicted one.
-
-        Predicting all rows may take longer than training, so it is done when first asked for, from the rows that were
-        given to `fit`.
-        """
+        """A label for each row given to `fit`: its own, or the predicted one, computed when first asked for."""
         if self._transduction is None:
             self._transduction = self.classes_[transduced_codes(self)]
         return self._transduction

@@ -57,8 +57,8 @@ def all_rows(estimator: Any, missing: type[Exception] = ValueError) -> TrainingR
         return point.rows
     raise missing(
         "transduction_, partial_fit and forget need the training rows, which a model does not keep when it is loaded, "
-        "copied, or trained on X_unlabeled, a stream or dask collections: predict(X) gives labels; to continue, begin "
-        "with partial_fit, or call fit with all rows"
+        "copied, given X_unlabeled, or trained on a stream or on dask collections: predict(X) gives labels; to "
+        "continue learning, begin with partial_fit, or call fit with all rows"
     )
 
 
