@@ -1,4 +1,4 @@
-"""How time and memory of every solver grow with the number of rows, beside the paper's Table 1.
+"""How time and memory of every solver grow with the number of rows, compared with Table 1 of the paper.
 
     S3VM_DATA=folder python benchmarks/complexity.py [--sizes 1000 2000 4000 8000] [--solvers tsg cccp ...]
         [--limit SECONDS] [--json] [--picture complexity.png]

@@ -1,4 +1,4 @@
-"""How long a fit takes that nobody has configured, beside version 0.1's and what else a user can do.
+"""How long a default fit takes, compared with version 0.1 and with the alternatives a user has.
 
     python benchmarks/fit.py [--json] [--sets small medium ...] [--runs 5]
 

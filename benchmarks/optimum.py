@@ -84,7 +84,7 @@ def from_solution(solver, problem, scores):
     Z, n_l = run.space.features, problem.n_labeled
     mean = scores[n_l:].mean(axis=0)  # features are centred over the unlabelled rows
     w = np.linalg.solve(Z.T @ Z + 1e-9 * len(Z) * np.eye(Z.shape[1]), Z.T @ (scores - mean))
-    w = run.minimise(w, mean, np.array([0]))
+    w = run.minimize(w, mean, np.array([0]))
     weights, intercept = run.space.expansion(w, mean)
     empty = np.empty((0, 1, 1))
     model = Model(problem.kernel, 0, problem.n_dims, empty, intercept, run.landmarks, weights)

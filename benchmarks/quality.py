@@ -1,4 +1,4 @@
-"""Test error of s3vm beside what else a user can do with a few labels, on many sets and random draws.
+"""Test error of s3vm and of what else a user can do with a few labels, on many sets and random draws.
 
     S3VM_DATA=folder python benchmarks/quality.py run results.jsonl [--labels 100] [--draws 12 13 14 15 16]
                                                                     [--sets ...] [--methods ...]

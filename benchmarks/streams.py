@@ -1,4 +1,4 @@
-"""Rows from files: how fast they are read, what memory a fit takes, and whether a killed fit goes on as if nothing was.
+"""Rows from files: how fast they are read, what memory a fit takes, and whether a killed fit resumes without a trace.
 
     python benchmarks/streams.py read --rows 20000000   # makes a folder of parquet files, measures, deletes it
     python benchmarks/streams.py kill --times 20

@@ -244,7 +244,7 @@ def models(folder):
 
 
 def states(folder):
-    """Checkpoints: a ValueError, or a run that goes on to a model that can be used."""
+    """Checkpoints: a ValueError, or a run that resumes and ends with a usable model."""
     X, some = _rows()
     solvers = (
         TSG(max_iter=6, n_features=8, batch_size=8, span="features", max_features=32),
@@ -289,7 +289,7 @@ def states(folder):
         except ModelFormatError as problem:
             return names_the_file(problem, "x.checkpoint")
         except ValueError as problem:
-            if "overflowed" in str(problem):  # in the training that goes on
+            if "overflowed" in str(problem):  # in the resumed training
                 return "refused"
             if "of another run" not in str(problem):
                 raise

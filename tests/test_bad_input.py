@@ -280,7 +280,7 @@ def test_zero_is_one_label_with_either_sign():
 
 WRONG = {"text": "a", "list": [1, 2], "object": object(), "NaN": np.nan, "array": np.array([1.0, 2.0]), "complex": 1j}
 NONE, LESS, ENDLESS, BOOL, FRACTION = ({str(value): value} for value in (None, -3, np.inf, True, 2.5))
-# Which values beside those above are wrong for a setting; or, where those are not, all that are.
+# Which other values are invalid for a setting; or all invalid ones, where those above are valid.
 SETTINGS = {
     "solver": NONE | LESS | {"class": TSG, "unknown": "sgd"},
     "kernel": NONE | LESS | {"unknown": "gauss"},
@@ -381,7 +381,7 @@ CALLS = {
     ),
     "a source and labels": (lambda: make().fit(SOURCE, Y), "give it alone"),
     "a source without labels": (lambda: make().fit(SOURCE), "has no labels"),
-    "marked rows beside a source": (lambda: make().fit(X, Y, X_unlabeled=SOURCE), "some rows of X are marked -1"),
+    "marked rows and a source": (lambda: make().fit(X, Y, X_unlabeled=SOURCE), "some rows of X are marked -1"),
     "no kind of rows": (lambda: make().fit(X[:8], Y[:8], X_unlabeled=3), "X_unlabeled=3 is not valid"),
     "a file that is not there": (lambda: make().fit(X[:8], Y[:8], X_unlabeled="none.csv"), "no such file", TableError),
     "classes to come": (lambda: make().partial_fit(X, Y, classes=[0, 1, 2]), r"classes=\[0, 1, 2\] .*have \[0, 1\]"),
@@ -393,7 +393,7 @@ CALLS = {
         lambda: make(solver="incremental").partial_fit(X, Y, max_labeled=5),
         "max_labeled=5 is for tsg and frs.*forget",
     ),
-    "a solver that cannot go on": (
+    "a solver that cannot resume": (
         lambda: make(solver="cccp").partial_fit(X, Y),
         "has no attribute 'partial_fit'",
         AttributeError,
@@ -420,7 +420,7 @@ CALLS = {
         "dtype='foo' is not valid",
     ),
     "folds of other lengths": (lambda: list(LabeledKFold(2).split(X[:10], Y)), r"inconsistent.*\[10, 20\]"),
-    "a copy that goes on": (
+    "a copy that resumes": (
         lambda: copy.deepcopy(make().fit(X, Y)).partial_fit(X, Y),
         "does not keep when it is loaded, copied",
     ),

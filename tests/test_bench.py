@@ -292,7 +292,7 @@ def test_what_a_child_comes_to():
 
 
 def test_a_worker_answers_until_there_are_no_more_tasks(tmp_path):
-    """A set that is missing, and a solver that cannot be made, are told; neither ends the worker."""
+    """A missing set and an invalid solver are reported; neither ends the worker."""
     task = {"part": "errors", "set": "toy", "synthetic": False, "rows": None, "trial": 0, "n_labeled": 40, "folds": 5}
     task |= {"solver": "svm", "subject": {"kind": "svm", "settings": {}, "printed": False, "weight": 1.0}, "C": 1.0}
     others = [task | {"set": "nowhere"}, task | {"subject": task["subject"] | {"kind": "none"}, "solver": "none"}, task]

@@ -122,7 +122,7 @@ def read(source, seed, steps=range(150)):
 
 
 def test_searches_in_threads_leave_warnings_alone(monkeypatch):
-    """Filters for warnings belong to the whole process: whoever changes them in a thread may leave them changed.
+    """Warning filters belong to the whole process: changing them in a thread may leave them changed.
 
     scikit-learn does so in places; we do not.
     """
@@ -278,7 +278,7 @@ def test_no_more_threads_than_asked_for():
     watcher.join()
     print(json.dumps(found))
     """
-    # One that has been told to end may still be there when the next one begins.
+    # A process that was asked to end may still be there when the next one begins.
     allowed = {1: 0, 2: 4}
     assert [(n_jobs, name, extra) for n_jobs, name, extra in apart(code) if extra > allowed[n_jobs]] == []
 
@@ -325,7 +325,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @FORKS
 def test_forks():
-    """After a fit, while other threads predict and fit, beside OpenMP, and in the middle of a stream."""
+    """After a fit, while other threads predict and fit, next to OpenMP, and in the middle of a stream."""
     code = """
     import signal, time
     from sklearn.ensemble import HistGradientBoostingClassifier

@@ -113,7 +113,7 @@ def test_probability_can_be_declined(moons):
     assert not hasattr(clf, "predict_proba")
     with pytest.raises(AttributeError, match="predict_proba"):
         clf.predict_proba(X)
-    # The folds are columns beside the model, which does not notice them.
+    # The folds are further columns, which do not change the model.
     np.testing.assert_allclose(clf.decision_function(X), make().fit(X, some).decision_function(X), rtol=1e-4, atol=1e-5)
 
 
@@ -310,7 +310,7 @@ def test_warm_start_refuses_what_cannot_go_on(moons):
         clf.fit(X[:200], some[:200])
     clf.set_params(warm_start=False).fit(X, some)
     clf.set_params(warm_start=True).fit(X, some)
-    assert clf.n_iter_ == 20, "a cold fit leaves nothing to go on from"
+    assert clf.n_iter_ == 20, "a cold fit leaves nothing to resume from"
 
 
 @pytest.mark.parametrize("name", ["cccp", "light", "newton", "incremental"])
@@ -488,7 +488,7 @@ def test_same_seed_same_model(moons):
 def test_the_same_model_as_ever(span, digest):
     """If this fails, results have changed: say so in CHANGELOG.md, and put the new digest here.
 
-    Scores are rounded to hundredths, of which machines and versions of libraries differ by a ten-thousandth part.
+    Scores are rounded to hundredths, since machines and versions of libraries differ by a ten-thousandth.
     """
     X = np.random.default_rng(0).normal(size=(120, 3))
     some = np.where(np.arange(120) < 12, X[:, 0] + X[:, 1] * X[:, 2] > 0, -1)

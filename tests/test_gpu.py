@@ -266,7 +266,7 @@ def test_too_little_memory_is_said_before(monkeypatch):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_what_is_kept_stays_within_its_bounds(monkeypatch, share):
-    """In segments, of which none is ever copied; what does not fit is drawn again."""
+    """In segments that are never copied; what does not fit is drawn again."""
     monkeypatch.setattr("s3vm.backends.gpu.frequencies._SEGMENT_BYTES", 3_000)
     monkeypatch.setattr("s3vm.backends.gpu.frequencies._AHEAD", 2)
     rng = np.random.default_rng(0)

@@ -179,7 +179,7 @@ def test_gradients_are_those_of_finite_differences(kernel):
 
 
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
-def test_the_gradient_at_a_centre_is_finite(kernel):
+def test_the_gradient_at_a_center_is_finite(kernel):
     Z = draw(6, 4, dtype=np.float64)
     assert np.isfinite(kernel.gradient(Z, Z, np.ones((6, 1)))).all()
 

@@ -305,7 +305,7 @@ def test_light_and_dark(tmp_path):
         assert pixels.shape == (1600, 1000)
         assert pixels[0, 0] == pytest.approx(paper, abs=0.05)
         extreme = pixels.min() if paper > ink else pixels.max()
-        assert abs(extreme - ink) < 0.2, "the words are seen"
+        assert abs(extreme - ink) < 0.2, "the text is visible"
 
 
 PHONE = """<iframe src="fit.html" style="width: 390px; height: 800px; border: 0"></iframe>

@@ -28,7 +28,7 @@ BUFFER = 4 * D * 4 * 64  # four lanes of 64 rows
 
 
 def write_folder(folder, kind="parquet"):
-    """The rows in several files, of which none is like the others."""
+    """The rows in several files, each of another shape."""
     (folder / "then").mkdir(parents=True)
     (folder / "_SUCCESS").write_text("")
     for number, part in enumerate(np.split(np.arange(N), [100, 110, 500, 730])):
@@ -129,7 +129,7 @@ def test_the_sample(folder, tmp_path):
 
 @pytest.mark.parametrize("look", [1 << 14, 20], ids=["chunks have enough", "and the rest comes from the first windows"])
 def test_a_sample_of_many_rows(folder, monkeypatch, look):
-    """Some of each chunk, of which no more than the beginning is read."""
+    """Some of each chunk; only its beginning is read."""
     for name, value in (("_SAMPLE", 300), ("_LEAST_SAMPLE", 100), ("_SAMPLE_DEPTH", look)):
         monkeypatch.setattr(f"s3vm.sources.streams.{name}", value)
     source = file_source(folder)

@@ -522,7 +522,7 @@ def test_a_file_that_cannot_be_put_in_its_place(tmp_path, monkeypatch):
             Writer(path) as out,
         ):
             out.write({"a": [1]})
-    with pytest.raises(KeyboardInterrupt), Writer(path) as out:  # what happened first is told  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), Writer(path) as out:  # the first error is the one raised  # noqa: PT012
         out._open_files.callback(full)
         raise KeyboardInterrupt
     assert path.read_text() == "old"

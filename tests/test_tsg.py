@@ -89,8 +89,8 @@ def test_going_on_with_other_settings(stop):
     for changed in ({"max_iter": 40}, {"batch_size": 5}):
         other = configured("printed_tsg, balanced", **changed)
         carried = last(other.run(problem, engine, state)).model()
-        afresh = last(other.run(problem, engine, state.detached())).model()
-        np.testing.assert_array_equal(carried.coefficients, afresh.coefficients)
+        restarted = last(other.run(problem, engine, state.detached())).model()
+        np.testing.assert_array_equal(carried.coefficients, restarted.coefficients)
     assert list(configured("printed_tsg, balanced", max_iter=stop - 1).run(problem, engine, state)) == []
 
 

@@ -193,7 +193,7 @@ class Sections:
 
     def _theory_section(self) -> Section:
         text = (
-            "Algorithm 1 as printed (f) beside its twin on the exact kernel (h), on two moons with 20 labelled rows: "
+            "Algorithm 1 as printed (f) next to its twin on the exact kernel (h), on two moons with 20 labelled rows: "
             "one labelled row, one unlabelled row and one random feature per iteration, step θ/T^(3/4) with θ = 1, the "
             "rounded hinge and DA, C = C* = 3. Unlabelled rows come from a pool of 280, so that R and the norm of its "
             "gradient are exact. Means over seeds. R* is the smallest R of any run, which can only lower the bound."

@@ -217,7 +217,7 @@ class _Trial:
             before, shares = self._w.copy(), self._shares()
             start = self._intercept.copy()
             self._intercept[columns] = self._run.means(self._w, self._intercept, columns)
-            self._w[:, columns] = self._run.minimise(self._w, self._intercept, columns)
+            self._w[:, columns] = self._run.minimize(self._w, self._intercept, columns)
             lost = np.repeat((self._shares() < _KEPT_SHARE * shares).any(axis=1), width)
             self._w[:, lost], self._intercept[lost] = before[:, lost], start[lost]
         stays = np.flatnonzero(np.repeat(good | ~with_gaps, width))

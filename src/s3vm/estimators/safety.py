@@ -140,7 +140,7 @@ def not_compared(safety: Safety) -> Safety:
 
 
 def after_gain(gain: str, safety: Safety) -> Safety:
-    """The choice, told after what the supervised solution had gained."""
+    """The choice, after what the supervised solution had gained."""
     return replace(safety, sentence=f"{gain}; {safety.sentence}") if gain else safety
 
 

@@ -148,7 +148,7 @@ class BatchRun:
         scores = host(self.space.features[self._problem.n_labeled :]) @ w[:, columns] + intercept[columns]
         return means_to_hold(self._problem, scores, columns)
 
-    def minimise(self, w: Array, intercept: Array, columns: Array) -> Array:
+    def minimize(self, w: Array, intercept: Array, columns: Array) -> Array:
         """The coefficients of these columns after all steps from `w`, which has those of all columns."""
         put, dtype, total = self._backend.put, self._backend.dtype, self._solver.max_iter
         result = np.empty((len(w), len(columns)))

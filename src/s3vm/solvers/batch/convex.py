@@ -35,7 +35,7 @@ def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -
         equal = [first.setdefault(key, k) for key, k in zip(keys, columns.tolist(), strict=True)]
         distinct = np.array(list(first.values()))
         for part in np.array_split(distinct, -(-len(distinct) // _COLUMNS)):
-            u[:, part] = _minimise(rows, problem.targets[:, part], problem.costs[:, part], quadratic)
+            u[:, part] = _minimize(rows, problem.targets[:, part], problem.costs[:, part], quadratic)
         u[:, columns] = u[:, equal]
     return u[:-1], u[-1]
 
@@ -47,7 +47,7 @@ def _quadratic(space: LandmarkSpace, cost: float) -> Array:
     return quadratic
 
 
-def _minimise(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
+def _minimize(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
     """The minimiser of every column. A column whose direction turns uphill starts its acceleration again."""
     dtype, largest = rows.dtype, costs.max(axis=1)
     most_steps, tol = _LIMITS[dtype.name]

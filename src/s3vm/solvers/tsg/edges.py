@@ -1,4 +1,4 @@
-"""Batches of edges: a stochastic gradient of the graph term, the fourth kind of randomness beside rows and features.
+"""Batches of edges: a stochastic gradient of the graph term, the fourth kind of randomness next to rows and features.
 
 An edge e between i and j is drawn with a chance proportional to ``w_ij (1/D_i + 1/D_j)``. Then
 
