@@ -4,11 +4,11 @@
                              [--share 1.0] [--json FILE]
 
 `check` compares decision and adjoint, at many shapes, with float64 and frequencies drawn by the CPU. `rates` times them
-in features times points a second, medians over CUDA events, with frequencies kept and drawn again, next to the same sums
+in features times points a second, medians over CUDA events, with frequencies kept and drawn again, and the same sums
 by torch in chunks, by torch.compile, and the ceilings: a device copy, a float16 matrix product. `train` is one pass of
 Algorithm 1 (m = ceil(sqrt(n)), batches of 256, sin+cos pairs) over synthetic rows of the paper's shapes, from host
 memory, and before it the default 128 iterations; with ``--share s`` only the first s of the iterations are run, and the
-whole is estimated from a quadratic fitted to their times. `fit` is `S3VMClassifier` at its defaults, on the GPU and on the CPU.
+whole is estimated from a quadratic fitted to their times. `fit` is a default fit, there and on the CPU.
 """
 
 import argparse
