@@ -18,10 +18,11 @@ from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
 from s3vm.estimators.planning import Tuning
-from s3vm.estimators.prediction import Temperature, scores_of, transduced_codes
+from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
 from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
+from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.settings import (
     can_continue,
@@ -41,7 +42,7 @@ from s3vm.training.loop import EVERY, StoppingRules
 from s3vm.training.memory_check import with_advice
 
 
-class S3VMClassifier(ClassifierMixin, BaseEstimator):
+class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
     """Kernel support vector machine that learns from labelled and unlabelled rows.
 
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
@@ -118,6 +119,10 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         were trained, measures of held-out rows. With ``solver="auto"``, the objective of the supervised solution.
     safety_ : Safety or None
         What was chosen with ``unlabeled_weight="auto"``, the scores on held-out rows, and a plain sentence.
+    held_out_scores_, held_out_proba_ : array of shape (n_rows,) or (n_rows, n_classes)
+        Predictions of labelled rows by models trained without them, NaN for unlabelled rows; not in model files.
+    doubtful_ : dict of arrays
+        Labelled rows whose held-out prediction contradicts their label, the worst first.
     transduction_ : array of shape (n_rows,)
         A label for each row of X: its own, or the predicted one. Not after `X_unlabeled` or dask collections.
     model_ : Model
@@ -147,7 +152,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
     _resume_point: ResumePoint | None = None
     _fitted_rows: FittedRows | None = None
     _labeled_rows: TrainingRows | None = None  # of partial_fit, until unlabelled rows come
-    _transduction: Array | None = None
 
     def __init__(
         self,
@@ -329,13 +333,6 @@ class S3VMClassifier(ClassifierMixin, BaseEstimator):
         model = copy(self)  # so that the scores and their calibration belong together
         scores = model._scores(X)
         return model._calibrator.predict_proba(scores)
-
-    @property
-    def transduction_(self) -> Array:
-        """A label for each row given to `fit`: its own, or the predicted one, computed when first asked for."""
-        if self._transduction is None:
-            self._transduction = self.classes_[transduced_codes(self)]
-        return self._transduction
 
     def save(self, path: Any) -> None:
         """Writes the fitted model to a file, usually named ``*.s3vm``; see `s3vm.save`."""

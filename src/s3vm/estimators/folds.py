@@ -19,8 +19,8 @@ N_FOLDS = 5
 _A_FEW = 10  # rows of every class that are drawn first
 
 
-def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Array, Array]:
-    """The numbers of the distinct labelled rows, in an order given by their content, and the weight of all copies.
+def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The numbers of the distinct labelled rows, ordered by content, which of them each row equals, and their weight.
 
     What is learnt from them then depends neither on the order of the rows nor on whether a row is given twice or
     with twice the weight.
@@ -29,7 +29,9 @@ def distinct_rows(X: Any, codes: Array, weight: Array) -> tuple[Array, Array]:
     order = np.lexsort((numbers, codes))
     numbers = numbers[order]
     new = np.r_[True, (numbers[1:] != numbers[:-1]) | (codes[order][1:] != codes[order][:-1])]
-    return order[new], np.add.reduceat(weight[order], np.flatnonzero(new))
+    which = np.empty(len(order), dtype=np.intp)
+    which[order] = np.cumsum(new) - 1
+    return order[new], which, np.add.reduceat(weight[order], np.flatnonzero(new))
 
 
 def stratified_folds(codes: Array, n_folds: int, seed: int, draw: int = 0, groups: Array | None = None) -> Array:

@@ -13,6 +13,7 @@ from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Plan, Tuning, make_plan
 from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows, prepare, resolve_kernel
 from s3vm.estimators.resuming import ResumePoint, continued
+from s3vm.estimators.row_attributes import HeldOut
 from s3vm.estimators.settings import fixed_settings, seed_of
 from s3vm.solvers import Solver, State, is_auto, solver
 from s3vm.sources import Source
@@ -135,9 +136,10 @@ def attributes(
         "_transduction": None,
         **plan.tuning.report,
     }
-    if estimator.probability:
-        values["_calibrator"] = calibrate(choice, data, backend)
-    return values
+    temperature = calibrate(choice, data, backend) if estimator.probability else None
+    if temperature is not None:
+        values["_calibrator"] = temperature
+    return values | {"_held_out": HeldOut.of(data, choice.held_out_scores, temperature)}
 
 
 def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:

@@ -89,6 +89,7 @@ class PreparedRows(NamedTuple):
     labeled_at: Array  # the numbers of the labelled rows with a weight above 0
     labels: Array  # their codes
     classes: Array  # the labels in order
+    distinct: Array  # which distinct row each of them equals
     X: Rows  # the distinct labelled rows
     codes: Array
     weight: Array
@@ -127,7 +128,7 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
         warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
     factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
-    first, weight_l = distinct_rows(labeled, labels, weight[at])
+    first, distinct, weight_l = distinct_rows(labeled, labels, weight[at])
     codes, groups = labels[first], None if groups is None else _joined(groups[at], labeled)[first]
     return PreparedRows(
         rows,
@@ -135,6 +136,7 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
         at,
         labels,
         classes,
+        distinct,
         labeled[first],
         codes,
         weight_l,
