@@ -16,8 +16,12 @@ def blocks(page):
 
     Directives of Sphinx, whose names are in braces, are left out.
     """
-    found = _BLOCK.findall((ROOT / page).read_text())
-    return [(language, text) for language, text in found if not language.startswith("{")]
+    return [match.groups() for match in page_blocks((ROOT / page).read_text())]
+
+
+def page_blocks(text):
+    """Matches of the code blocks of a text, but for directives of Sphinx."""
+    return [match for match in _BLOCK.finditer(text) if not match[1].startswith("{")]
 
 
 def commands(block):
