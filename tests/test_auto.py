@@ -112,10 +112,10 @@ def test_what_it_cannot_do(moons, settings, fit, words):
 def test_no_time_to_compare(moons):
     X, labels, _ = moons
     with pytest.warns(OutOfTime, match="using the supervised solution"):
-        clf = make(max_seconds=1e-9).fit(X, labels)
+        clf = make(max_seconds=1e-9, gamma=1.0).fit(X, labels)
     assert str(clf.safety_).startswith("training ended before candidates were compared; using the supervised solution")
     np.testing.assert_array_equal(
-        clf.decision_function(X), make(unlabeled_weight=0).fit(X, labels).decision_function(X)
+        clf.decision_function(X), make(unlabeled_weight=0, gamma=1.0).fit(X, labels).decision_function(X)
     )
 
 

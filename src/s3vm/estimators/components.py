@@ -10,6 +10,7 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.labels import split_labels
 from s3vm.estimators.preparation import SAMPLE, TrainingRows
+from s3vm.estimators.settings import ignores_unlabeled
 from s3vm.problem.projection import principal_directions
 from s3vm.sources import ArraySource, Source
 from s3vm.sources.projected import on_directions
@@ -21,7 +22,7 @@ def directions_of(settings: Any, rows: TrainingRows, source: Source | None, seed
     if not is_integer(settings.n_components):
         return None
     X = rows.X
-    if settings.unlabeled_weight == 0:
+    if ignores_unlabeled(settings):
         X = X[np.flatnonzero(split_labels(rows.y, settings.unlabeled)[0])]
     elif source is not None:
         X = stack([host(X), host(source.sample(seed, SAMPLE))])

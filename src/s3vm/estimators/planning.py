@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from s3vm._utils.arrays import host, stack
-from s3vm._utils.settings import invalid, number
+from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.candidates import Representation
 from s3vm.estimators.folds import N_FOLDS, folds_by_content, held_out_groups
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS
-from s3vm.estimators.settings import losses_of
+from s3vm.estimators.settings import ignores_unlabeled, losses_of
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
@@ -58,12 +58,9 @@ class Plan(NamedTuple):
 
 
 def has_candidates(settings: Any, data: PreparedRows) -> bool:
-    """Whether candidates of what unlabelled rows know are compared; those of `partial_fit` are followed by one solver.
-
-    A weight of 0 also switches off the neighbors, unless these have a number of their own.
-    """
-    is_looked_at = settings.unlabeled_weight != 0 or number(settings.neighbor_weight) > 0
-    return is_auto(settings.solver) and data.source is not None and data.arrivals is None and is_looked_at
+    """Whether candidates of what unlabelled rows know are compared; a single solver follows rows of `partial_fit`."""
+    is_followed = data.source is None or data.arrivals is not None
+    return is_auto(settings.solver) and not is_followed and not ignores_unlabeled(settings)
 
 
 def solves_exactly(data: PreparedRows) -> bool:

@@ -13,6 +13,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.folds import distinct_rows
 from s3vm.estimators.labels import split_labels
+from s3vm.estimators.settings import ignores_unlabeled
 from s3vm.kernels import Kernel, kernel
 from s3vm.philox import Purpose
 from s3vm.sources import ArraySource, Source
@@ -171,8 +172,11 @@ def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
 
 
 def resolve_kernel(settings: Any, data: PreparedRows, seed: int) -> Kernel:
-    """The kernel with a width that fits the rows."""
+    """The kernel with a width that fits the rows, or the labelled ones if the others are ignored."""
     chosen, source = kernel(settings.kernel, settings.gamma), data.source
+    if ignores_unlabeled(settings):
+        at = data.labeled_at
+        return chosen.resolve(data.X if chosen.gamma == "median" else data.given.X[at], data.given.weight[at], seed)
     if isinstance(source, ClusterSource):
         return _on_cluster(chosen, source, seed)
     unlabeled = np.flatnonzero(~data.is_labeled)

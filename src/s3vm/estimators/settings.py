@@ -117,6 +117,11 @@ def losses_of(settings: Any, solver: Solver) -> tuple[LabeledLoss, UnlabeledLoss
     return labeled_loss(settings.labeled_loss, labeled), unlabeled_loss(settings.loss, unlabeled)
 
 
+def ignores_unlabeled(settings: Any) -> bool:
+    """Whether the model is to be the SVM of the labelled rows: no gaps, and no explicit weight of neighbors."""
+    return bool(settings.unlabeled_weight == 0 and not number(settings.neighbor_weight) > 0)
+
+
 def training_backend(settings: Any) -> Backend:
     """The backend of a fit, which keeps what it can."""
     return backends.backend(settings.backend, settings.dtype, settings.n_jobs, settings.cache_bytes)
