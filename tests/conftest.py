@@ -1,21 +1,43 @@
-"""Settings that have to be made before anything is imported."""
+"""Settings that have to be made before anything is imported, and which tests are left out."""
 
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+
+from effort import LONG, cases
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore Ctrl-C
 
 if not Path("/dev/nvidiactl").exists():  # without a GPU, Triton's kernels can only be interpreted
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)
-settings.load_profile("long" if os.environ.get("S3VM_LONG") else "quick")
+settings.register_profile(
+    "s3vm", max_examples=cases(20, 2_000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("s3vm")
 
 if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
     import plain
 
     plain.install()
+
+LEFT_OUT = {}  # what is not collected, and why
+if not LONG:
+    LEFT_OUT["long"] = "S3VM_LONG is not set: the tests marked long were left out (make test-long)"
+if find_spec("torch") is None:
+    LEFT_OUT["torch"] = 'torch is not installed: the tests of the GPU backend and of tensors were left out (".[gpu]")'
+collect_ignore = ["test_gpu.py"] if "torch" in LEFT_OUT else []
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in LEFT_OUT)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter):
+    for reason in LEFT_OUT.values():
+        terminalreporter.write_line(reason)

@@ -1,6 +1,12 @@
-"""How much is tried: a little in `make test`, much in `make test-long` (which sets S3VM_LONG)."""
+"""How much is tried: a little in `make test`, much in `make test-long` (which sets S3VM_LONG).
+
+`docs/reliability.md` has the table. `make test` leaves out tests marked `long`, and those marked `torch` where torch
+is not installed; `conftest.py` says so in a line each.
+"""
 
 import os
+from itertools import combinations
+from random import Random
 
 LONG = bool(os.environ.get("S3VM_LONG"))
 
@@ -8,3 +14,21 @@ LONG = bool(os.environ.get("S3VM_LONG"))
 def cases(quick: int, long: int) -> int:
     """How many cases of a test are tried."""
     return long if LONG else quick
+
+
+def pairwise(combos: list[tuple]) -> list[tuple]:
+    """As few of the combinations as have every pair of values that occurs in them; all of them in `make test-long`.
+
+    Most faults come of one value or of two that meet. The choice is greedy: first those with the most new pairs.
+    """
+    if LONG:
+        return combos
+    order = Random(0).sample(combos, len(combos))  # or the first values would come most often
+    pairs = {combo: set(combinations(enumerate(map(str, combo)), 2)) for combo in order}
+    missing, chosen = set().union(*pairs.values()), []
+    for most in range(max(map(len, pairs.values())), 0, -1):
+        for combo, its in pairs.items():
+            if len(its & missing) >= most:
+                chosen.append(combo)
+                missing -= its
+    return sorted(chosen, key=combos.index)

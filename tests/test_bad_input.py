@@ -574,8 +574,10 @@ def test_unlabeled_rows_that_do_not_fit(folder, tmp_path):
 # What is right, though it looks wrong
 
 
+@pytest.mark.torch
 def test_a_graphics_card_that_is_not_there():
-    torch = pytest.importorskip("torch")
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.warns(UserWarning, match=r'no GPU that torch sees.*give backend="auto"'):

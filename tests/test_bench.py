@@ -552,6 +552,7 @@ def test_report(tiny, tmp_path):
     assert len(page.data()["running-time-and-training-size.csv"]["seconds"]) == 14
 
 
+@pytest.mark.long
 @needs_browser
 def test_report_in_a_browser(tiny, tmp_path):
     path = of_experiment(tiny[0], tmp_path / "report.html")

@@ -13,7 +13,6 @@ import textwrap
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -514,7 +513,7 @@ def test_cold_processes_race_for_the_files_of_compiled_functions(tmp_path):
 # Others in the same process
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: nothing to get along with")
+@pytest.mark.torch
 def test_alongside_torch():
     code = """
     import torch

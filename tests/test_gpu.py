@@ -5,11 +5,15 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import make_moons
 
 from s3vm import RBF, TSG, Hat, PrintedTSG, S3VMClassifier, backends, philox
 from s3vm._utils.optional import optional
 from s3vm.backends import backend
+from s3vm.backends.gpu import Gpu
+from s3vm.backends.gpu.graphs import Scan
+from s3vm.backends.numpy_base import scan_steps
 from s3vm.backends.reference import Reference
 from s3vm.kernels import Laplacian
 from s3vm.losses import Exponential
@@ -18,11 +22,6 @@ from s3vm.problem.nearest import nearest_neighbors
 from s3vm.solvers import SOLVERS
 from s3vm.training.memory_check import check_memory
 from toy import last, make_problem
-
-torch = pytest.importorskip("torch", reason="torch is not installed: the GPU backend is not tested")
-from s3vm.backends.gpu import Gpu  # noqa: E402
-from s3vm.backends.gpu.graphs import Scan  # noqa: E402
-from s3vm.backends.numpy_base import scan_steps  # noqa: E402
 
 CUDA = torch.cuda.is_available()
 FLOAT32 = np.dtype(np.float32)

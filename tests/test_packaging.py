@@ -58,12 +58,15 @@ def test_the_oldest_versions_are_the_bounds(project):
 
 def test_workflow(project):
     """Every job runs a target of the Makefile; the tests run on every Python that the package says it is for."""
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    workflows = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    jobs = {name: job for workflow in workflows for name, job in workflow["jobs"].items()}
     pythons = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
     assert jobs["test"]["strategy"]["matrix"]["python"] == pythons
     assert project["project"]["requires-python"] == f">={pythons[0]}"
     makefile = (ROOT / "Makefile").read_text()
-    for name, target in {"test": "test", "docs": "docs", "wheel": "smoke"}.items():
+    targets = {"test": "test", "docs": "docs", "wheel": "smoke", "test-long": "test-long"}
+    assert set(jobs) == set(targets)
+    for name, target in targets.items():
         commands = [step["run"] for step in jobs[name]["steps"] if "run" in step]
         assert commands == [f"make {target}"]
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)

@@ -273,6 +273,7 @@ def browse(tmp_path, page, *options, width=1000):
     return done.stdout.decode(), done.stderr.decode()
 
 
+@pytest.mark.long
 @needs_browser
 def test_in_a_browser(tmp_path):
     """Opened without an error; the page's own script has run, and one in a class's name has not."""
@@ -285,6 +286,7 @@ def test_in_a_browser(tmp_path):
     assert "&lt;script&gt;document.title='run'&lt;/script&gt;" in dom
 
 
+@pytest.mark.long
 @needs_browser
 def test_policy_holds_even_where_escaping_would_not(tmp_path):
     path = write_page(tmp_path / "a.html", "A report", "s")
@@ -294,6 +296,7 @@ def test_policy_holds_even_where_escaping_would_not(tmp_path):
     assert said.count("violates the following Content Security Policy directive") == 2
 
 
+@pytest.mark.long
 @needs_browser
 def test_light_and_dark(tmp_path):
     clf, X, y, test = moons()
@@ -321,6 +324,7 @@ PHONE = """<iframe src="fit.html" style="width: 390px; height: 800px; border: 0"
 </script>"""
 
 
+@pytest.mark.long
 @needs_browser
 def test_on_a_phone_and_sorted(tmp_path):
     """Nothing sticks out at 390 pixels; a click on a heading sorts the rows by number, another one turns them round."""

@@ -1,4 +1,7 @@
-"""The contract that every solver keeps: whatever is registered is tested here, in every combination."""
+"""The contract that every solver keeps: whatever is registered is tested here.
+
+`make test` tries each pair of solver, losses, kernel, and backend with precision; `make test-long` tries everything.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 from dense import with_graph
+from effort import pairwise
 from s3vm.backends import backend
 from s3vm.kernels import RBF, Kernel
 from s3vm.losses import LABELED_LOSSES
@@ -15,12 +19,17 @@ from s3vm.solvers import SOLVERS, Solver, base
 from s3vm.training.loop import train
 from toy import BACKENDS_HERE, KERNELS, TOLERANCE, VARIANTS, configured, last, make_problem, rows
 
-COMBINATIONS = [
-    (variant, labeled, loss)
-    for variant, (_, losses) in VARIANTS.items()
-    for labeled, unlabeled in losses
-    for loss in unlabeled
-]
+CONTRACT = pairwise(
+    [
+        (variant, (labeled, loss), kernel, (name, dtype))
+        for variant, (_, losses) in VARIANTS.items()
+        for labeled, unlabeled in losses
+        for loss in unlabeled
+        for kernel in KERNELS.values()
+        for name in BACKENDS_HERE
+        for dtype in ("float32", "float64")
+    ]
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,12 +58,9 @@ def exact_scores(variant, labeled, loss, kernel):
     return last(configured(variant).run(problem, engine)).model().decision(rows()[0], engine)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", BACKENDS_HERE)
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=repr)
-@pytest.mark.parametrize(("variant", "labeled", "loss"), COMBINATIONS)
-def test_contract(variant, labeled, loss, kernel, name, dtype):
-    chosen = configured(variant)
+@pytest.mark.parametrize(("variant", "losses", "kernel", "where"), CONTRACT, ids=str)
+def test_contract(variant, losses, kernel, where):
+    chosen, (labeled, loss), (name, dtype) = configured(variant), losses, where
     assert isinstance(chosen, Solver)
     problem = make_problem(kernel, loss, dtype, columns=2, labeled_loss=LABELED_LOSSES[labeled]())
     engine = backend(name, dtype)
