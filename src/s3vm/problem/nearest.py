@@ -12,6 +12,7 @@ from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.typing import Array, Rows
 
 _BLOCK = 1024  # rows whose distances to as many others are in memory at once, for every thread
+_FIRST = 256  # rows of a block by which its first candidates are found
 _LARGE = 1e6  # entries whose squares would be too large
 _SPARE = 5  # more candidates than neighbors, since products are rounded
 
@@ -65,11 +66,18 @@ def _blocks(n: int) -> list[slice]:
 
 
 class _Nearer(NamedTuple):
-    """Pairs of rows that are nearer than all known candidates: row of the block, row of all, squared distance."""
+    """Pairs of rows that are nearer than all known candidates, in order: row of the block, row of all, distance."""
 
     row: Array
     other: Array
     squared: Array
+
+    @classmethod
+    def of(cls, near: Array, squared: Array, start: int) -> "_Nearer":
+        """The pairs where `near` is true; the columns are the rows from `start` on."""
+        at = np.flatnonzero(near)
+        row, column = np.divmod(at, near.shape[1])
+        return cls(row, start + column, squared.ravel()[at])
 
 
 def _on_host(rows: Rows, m: int, each: Callable[..., Iterator[Any]]) -> Array:
@@ -82,21 +90,23 @@ def _on_host(rows: Rows, m: int, each: Callable[..., Iterator[Any]]) -> Array:
     norms = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if sparse.issparse(rows) else (rows**2).sum(axis=1)
     squared, numbers = np.full((n, m), np.inf, np.float32), np.zeros((n, m), np.intp)
 
-    def meet(pair: tuple[int, int]) -> tuple[_Nearer, _Nearer]:
+    def meet(pair: tuple[int, int]) -> list[tuple[int, _Nearer]]:
         one, other = (parts[at] for at in pair)
         product = rows[one] @ rows[other].T
-        product = product.toarray() if sparse.issparse(product) else product
-        return nearer(one, other, product), nearer(other, one, product.T)
-
-    def nearer(own: slice, others: slice, product: Array) -> _Nearer:
-        distances = norms[others] - 2 * product  # but for the norm of the row itself
-        if own == others:
+        distances = product.toarray() if sparse.issparse(product) else product
+        distances *= -2
+        distances += norms[one, None]
+        distances += norms[other]
+        if one == other:
             np.fill_diagonal(distances, np.inf)
-            column = np.argpartition(distances, min(m, len(distances)) - 1, axis=1)[:, :m].ravel()
-            row = np.repeat(np.arange(len(distances)), len(column) // len(distances))
-        else:
-            row, column = np.nonzero(distances < squared[own, -1:])
-        return _Nearer(row, others.start + column, distances[row, column])
+            first = min(len(distances), max(_FIRST, m + 1))  # some others say how near a neighbor has to be at least
+            limit = np.partition(distances[:, :first], min(m, first - 1) - 1, axis=1)[:, min(m, first - 1) - 1]
+            return [(pair[0], _Nearer.of(distances <= limit[:, None], distances, other.start))]
+        of_one = _Nearer.of(distances < squared[one, -1:], distances, other.start)
+        of_other = _Nearer.of(distances < squared[other, -1], distances, 0)
+        order = np.argsort(of_other.other, kind="stable")
+        turned = _Nearer(of_other.other[order], one.start + of_other.row[order], of_other.squared[order])
+        return [(pair[0], of_one), (pair[1], turned)]
 
     def merge(task: tuple[int, list[_Nearer]]) -> None:
         own = parts[task[0]]
@@ -116,10 +126,8 @@ def _on_host(rows: Rows, m: int, each: Callable[..., Iterator[Any]]) -> Array:
         last = len(parts) // 2 if 2 * distance == len(parts) and distance else len(parts)
         pairs = [(at, (at + distance) % len(parts)) for at in range(last)]
         found: dict[int, list[_Nearer]] = {}
-        for (one, other), (of_one, of_other) in zip(pairs, each(meet, pairs), strict=True):
-            found.setdefault(one, []).append(of_one)
-            if one != other:
-                found.setdefault(other, []).append(of_other)
+        for block, pairs_found in (each_found for both in each(meet, pairs) for each_found in both):
+            found.setdefault(block, []).append(pairs_found)
         list(each(merge, found.items()))
     return numbers
 
