@@ -86,6 +86,14 @@ def test_widths(rows):
     assert RBF(0.25).resolve(rows) == RBF(0.25)
 
 
+@pytest.mark.parametrize("kind", [RBF, Laplacian, Matern, Polynomial])
+def test_the_median_width_of_sparse_rows(kind):
+    """The pairs would take 16 GB if they were dense."""
+    X = sparse.random_array((300, 200_000), density=1e-4, format="csr", rng=0, dtype=np.float32)
+    stored = np.unique(X.indices)  # the other columns are 0
+    assert kind("median").resolve(X) == kind("median").resolve(X[:, stored].toarray())
+
+
 @pytest.mark.parametrize("gamma", ["scale", "median"])
 @pytest.mark.parametrize("kind", [RBF, Laplacian, Matern, Polynomial])
 def test_constant_rows_have_some_width(gamma, kind):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from scipy import sparse
 from sklearn.metrics import pairwise
+from sklearn.utils import gen_batches
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, namespace, variance_of
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 Gamma = float | Literal["scale", "median"]
 Drawn = tuple[Array, Array]  # frequencies and offsets
 
-_MEDIAN_PAIRS = 5000
+_MEDIAN_PAIRS, _PAIRS_AT_ONCE = 5000, 256
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ class Kernel(ABC):
         return 1.0 / (n_dims * variance)
 
     @abstractmethod
-    def _median(self, X: Array, Z: Array) -> float:
-        """The width for the median over row pairs ``(X[i], Z[i])``; 0 if all distances are 0."""
+    def _apart(self, X: Any, Z: Any) -> Array:
+        """What the width is the inverse of, but for a factor 1/2, for each of the row pairs ``(X[i], Z[i])``."""
 
     @np.errstate(over="ignore")  # `_with_width` checks
     def resolve(self, X: Any, row_weight: Array | None = None, seed: int = 0) -> "Kernel":
@@ -130,8 +131,10 @@ class Kernel(ABC):
         if self.gamma == "scale":
             return self.for_variance(X.shape[1], variance_of(X, row_weight))
         if self.gamma == "median":
-            pair = philox.indices(seed, Purpose.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
-            return self._with_width(self._median(_dense(X[pair[0]]), _dense(X[pair[1]])) or 1.0)
+            pairs = philox.indices(seed, Purpose.REFERENCE, range(2), _MEDIAN_PAIRS, X.shape[0])
+            blocks = (pairs[:, part] for part in gen_batches(_MEDIAN_PAIRS, _PAIRS_AT_ONCE))
+            median = np.median(np.concatenate([self._apart(_float64(X[i]), _float64(X[j])) for i, j in blocks]))
+            return self._with_width((float(1.0 / (2.0 * median)) if median > 0 else 0.0) or 1.0)
         return self
 
     @np.errstate(over="ignore")
@@ -177,9 +180,9 @@ class _Fourier(Kernel):
 class _Radial(_Fourier):
     """Kernels of the Euclidean distance; `gamma` is ``1 / (2 length^2)`` in all of them."""
 
-    def _median(self, X: Array, Z: Array) -> float:
-        distance2 = np.median(np.sum((X - Z) ** 2, axis=1))
-        return float(1.0 / (2.0 * distance2)) if distance2 > 0 else 0.0
+    def _apart(self, X: Any, Z: Any) -> Array:
+        difference = X - Z
+        return (difference * difference).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -282,9 +285,8 @@ class Laplacian(_Fourier):
     def _scale(self, n_dims: int, variance: float) -> float:
         return float(1.0 / (n_dims * np.sqrt(variance)))
 
-    def _median(self, X: Array, Z: Array) -> float:
-        distance = np.median(np.sum(np.abs(X - Z), axis=1))
-        return float(1.0 / (2.0 * distance)) if distance > 0 else 0.0
+    def _apart(self, X: Any, Z: Any) -> Array:
+        return abs(X - Z).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -337,9 +339,8 @@ class Polynomial(Kernel):
         sign = random.signs(seed, Purpose.FREQUENCY, block, self.rows(n_features), n_dims + 1)
         return sign[:, :n_dims] * np.sqrt(self.width), sign[:, n_dims] * np.sqrt(self.coef0)
 
-    def _median(self, X: Array, Z: Array) -> float:
-        norm2 = np.median(np.sum(X**2, axis=1))
-        return float(1.0 / norm2) if norm2 > 0 else 0.0
+    def _apart(self, X: Any, Z: Any) -> Array:
+        return (X * X).sum(axis=1) / 2
 
 
 KERNELS: dict[str, type] = {"rbf": RBF, "laplacian": Laplacian, "matern": Matern, "poly": Polynomial}
@@ -363,5 +364,6 @@ def _short(W: Array) -> Array:
     return large - (large - W)
 
 
-def _dense(X: Any) -> Array:
-    return np.asarray(X.toarray() if sparse.issparse(X) else host(X), dtype=np.float64)
+def _float64(X: Any) -> Any:
+    """Rows whose ``*`` is elementwise, sparse or dense."""
+    return sparse.csr_array(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(host(X), np.float64)
