@@ -459,6 +459,8 @@ def tables_(folder):
             options["features"] = chance.choice((1, 2, 3, 4))
         if chance.often(0.2):
             options["mark"] = ["-1"]
+        if chance.often(0.3):
+            options["zero_based"] = chance.often()
         try:
             how = chance.randrange(4)
             if how == 0:

@@ -258,7 +258,7 @@ def test_bad_files(tmp_path):
             drawn(FileSource(tmp_path / name, **settings), range(1), 1)
     (tmp_path / "some.svmlight").write_text("1 1:2 3:4\n-1 2:1\n")
     with pytest.raises(TableError, match="has 3 columns, expected 2"):
-        matrices.SvmlightFile(str(tmp_path / "some.svmlight")).pieces(2)
+        FileSource(tmp_path / "some.svmlight", features=2)
     with pytest.raises(ValueError, match="every row has a label"):
         drawn(FileSource(tmp_path / "all.parquet", "y"), range(1), 1)
 

@@ -147,6 +147,7 @@ def predict(
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
     keep: Annotated[Sequence[str], options.names_option(help="Columns of DATA to copy to the output.")] = (),
     drop: options.Drop = (),
+    zero_based: options.ZeroBased = None,
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
 ) -> None:
@@ -158,7 +159,7 @@ def predict(
 
     if verbosity.json and output == "-":
         raise ValueError("--json needs a file for the predictions: -o out.csv")
-    run_predict(verbosity.screen(), model, data, output, scores, probabilities, keep, drop, jobs)
+    run_predict(verbosity.screen(), model, data, output, scores, probabilities, keep, drop, zero_based, jobs)
 
 
 @_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
@@ -168,6 +169,7 @@ def evaluate(
     data: options.Data,
     target: options.Target = None,
     mark: options.Mark = (),
+    zero_based: options.ZeroBased = None,
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
 ) -> None:
@@ -177,7 +179,7 @@ def evaluate(
     """
     from s3vm.cli.model import run_evaluate
 
-    run_evaluate(verbosity.screen(), model, data, target, mark, jobs)
+    run_evaluate(verbosity.screen(), model, data, target, mark, zero_based, jobs)
 
 
 @_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json", without=("quiet", "verbose"))

@@ -123,7 +123,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         classifier.fit(rows, data.labels, X_unlabeled=source, **checkpoint)
         if source is not None:  # some of its rows, for the report
             rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
-    classifier.set_params(verbose=0, max_seconds=None)
+    classifier.set_params(verbose=0, max_seconds=None).zero_based_ = data.zero_based
     is_tuned = getattr(classifier, "cv_errors_", None) is not None
     if tuned and not is_tuned:
         screen.warn(

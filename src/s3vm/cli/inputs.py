@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Dataset:
     names: list[str] | None
     counts: dict[Any, int]
     source: FileSource | None = None
+    zero_based: bool | None = None  # the columns of svmlight files
 
     @property
     def n_rows(self) -> int:
@@ -71,8 +72,8 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
         return read_data(screen, files)
     target = target_column(files.data, files.target)
     if not files.unlabeled:
-        columns: dict[str, Any] = {"features": files.features or None, "drop": files.drop, "encode": files.encode}
-        source = FileSource(files.data, target, mark=files.mark, **columns)
+        columns: dict[str, Any] = {"drop": files.drop, "encode": files.encode, "zero_based": files.zero_based}
+        source = FileSource(files.data, target, features=_features(files), mark=files.mark, **columns)
         _survey(screen, source, files.data)
         rows, labels = source.labeled()
     elif files.data in large and not files.stream:
@@ -81,18 +82,29 @@ def open_data(screen: Screen, files: InputFiles) -> Dataset:
             "into one folder and leave out --unlabeled"
         )
     else:
-        data = read_data(screen, replace(files, unlabeled=[], stream=False))
+        zero_based, width = readers.svmlight_columns([files.data, *files.unlabeled], files.zero_based)
+        features = files.features or (() if width is None else (str(width),))
+        alone = replace(files, unlabeled=[], stream=False, features=features, zero_based=zero_based)
+        data = read_data(screen, alone)
         known = np.array([label is not None for label in data.labels], dtype=bool)
         if not known.all():
             screen.warn(f"ignoring {np.count_nonzero(~known):,} unlabelled rows of {files.data}: --unlabeled is given")
         rows, labels = data.rows[known], data.labels[known]
-        source = FileSource(list(files.unlabeled), features=data.names)
+        columns = {"features": data.names or data.rows.shape[1], "zero_based": data.zero_based}
+        source = FileSource(list(files.unlabeled), **columns)
         if source.needs_survey:
             _survey(screen, source, files.unlabeled[0])
     counts = Counter(labels.tolist())
     _check_labels(screen, files, target, counts, n_unlabeled=source.n_rows)
     names = None if source.names is None else list(source.names)
-    return Dataset(rows, labels, names, dict(sorted(counts.items())), source)
+    return Dataset(rows, labels, names, dict(sorted(counts.items())), source, source.zero_based)
+
+
+def _features(files: InputFiles) -> Sequence[str] | int | None:
+    """The names of the features to use, or their number, which columns without names may need."""
+    if len(files.features) == 1 and files.features[0].isdecimal() and not readers.has_names(files.data):
+        return int(files.features[0])
+    return files.features or None
 
 
 def _is_large(path: str) -> bool:
@@ -108,12 +120,13 @@ def _survey(screen: Screen, source: FileSource, path: str) -> None:
 def read_data(screen: Screen, files: InputFiles) -> Dataset:
     """All rows of all files in memory, with labels that make sense as classes."""
     target = target_column(files.data, files.target)
-    columns: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode}
-    table = read_table(screen, files.data, target, files.features or None, **columns)
+    zero_based, n_features = readers.svmlight_columns([files.data, *files.unlabeled], files.zero_based)
+    columns: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode, "zero_based": zero_based}
+    table = read_table(screen, files.data, target, _features(files) or n_features, **columns)
     assert table.labels is not None
     parts, n_more = [table.rows], 0
     for path in files.unlabeled:
-        more = read_table(screen, path, features=table.names or table.rows.shape[1])
+        more = read_table(screen, path, features=table.names or table.rows.shape[1], zero_based=table.zero_based)
         must_be_dense = sparse.issparse(more.rows) and not sparse.issparse(table.rows)
         parts.append(more.rows.toarray() if must_be_dense else more.rows)
         n_more += more.rows.shape[0]
@@ -121,7 +134,7 @@ def read_data(screen: Screen, files: InputFiles) -> Dataset:
     labels = np.concatenate([table.labels, np.full(n_more, None)])
     _check_labels(screen, files, target, counts, n_unlabeled=len(labels) - counts.total())
     rows = stack(parts) if n_more else table.rows
-    return Dataset(rows, labels, table.names, dict(sorted(counts.items())))
+    return Dataset(rows, labels, table.names, dict(sorted(counts.items())), zero_based=table.zero_based)
 
 
 def read_table(screen: Screen, path: str, *args: Any, **options: Any) -> readers.Table:
@@ -134,7 +147,8 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
     if test is None:
         return None
     target = target_column(test, files.target)
-    table = read_table(screen, test, target, data.names or data.rows.shape[1], mark=files.mark)
+    columns: dict[str, Any] = {"mark": files.mark, "zero_based": data.zero_based}
+    table = read_table(screen, test, target, data.names or data.rows.shape[1], **columns)
     assert table.labels is not None
     codes = class_codes(table.labels, np.array(list(data.counts)), test)
     if not np.any(codes >= 0):

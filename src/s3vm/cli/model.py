@@ -38,10 +38,10 @@ class LoadedModel:
     def classifier(self) -> S3VMClassifier:
         return self.parts.classifier
 
-    @property
-    def features(self) -> list[str] | int:
-        """The columns to read: their names, or how many there are."""
-        return self.feature_names or self.classifier.n_features_in_
+    def columns(self, zero_based: bool | None = None) -> dict[str, Any]:
+        """How to read the features: those of the model, and counted as they were in its training."""
+        base = self.classifier.zero_based_ if zero_based is None else zero_based
+        return {"features": self.feature_names or self.classifier.n_features_in_, "zero_based": base}
 
     @property
     def has_probabilities(self) -> bool:
@@ -73,6 +73,7 @@ def run_predict(
     with_probabilities: bool,
     keep: Sequence[str],
     drop: Sequence[str],
+    zero_based: bool | None,
     jobs: int,
 ) -> None:
     loaded = load_model(model, jobs)
@@ -86,7 +87,7 @@ def run_predict(
     for name in keep:
         if name in ("prediction", *score_names, *probability_names):
             raise ValueError(f"--keep {name}: the predictions have a column of that name; rename it in {data}")
-    stream = readers.stream(data, features=loaded.features, keep=keep, drop=drop)
+    stream = readers.stream(data, keep=keep, drop=drop, **loaded.columns(zero_based))
     classes, start = pa.array(clf.classes_), time.perf_counter()
     counts = np.zeros(len(classes), dtype=np.int64)
     with screen.progress(f"predicting {Path(data).name}") as report_progress, readers.Writer(output) as writer:
@@ -115,11 +116,19 @@ def run_predict(
         screen.finish("predict", result, *prediction_summary(printable(result)))
 
 
-def run_evaluate(screen: Screen, model: str, data: str, target: str | None, mark: Sequence[str], jobs: int) -> None:
+def run_evaluate(
+    screen: Screen,
+    model: str,
+    data: str,
+    target: str | None,
+    mark: Sequence[str],
+    zero_based: bool | None,
+    jobs: int,
+) -> None:
     loaded = load_model(model, jobs)
     classes = loaded.classifier.classes_
     mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
-    stream = readers.stream(data, target_column(data, target), loaded.features, mark=mark)
+    stream = readers.stream(data, target_column(data, target), mark=mark, **loaded.columns(zero_based))
     code_batches, score_batches, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as report_progress:
         for batch in stream:
@@ -172,7 +181,7 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
     estimator = s3vm.load(model)
     result: dict[str, Any] = {"model": model}
     if compress is not None:
-        rows = read_table(screen, compress, features=loaded.features).rows
+        rows = read_table(screen, compress, **loaded.columns()).rows
         with screen.progress("searching for a smaller model"), screen.collected_warnings():
             estimator = s3vm.compress(loaded.parts.to_pipeline(), rows, tolerance=tolerance)
         result["compression"] = str(split_pipeline(estimator).classifier.compression_)

@@ -89,6 +89,14 @@ Solvers = Annotated[
         "--solver", metavar="NAME", help="Run only this s3vm solver. Repeatable.", autocompletion=_complete_solver
     ),
 ]
+ZeroBased = Annotated[
+    bool | None,
+    option(
+        "--zero-based/--one-based",
+        help="Count columns of SVMlight files from 0 or 1; by default from 0 if a file has a column 0.",
+        panel=COLUMNS,
+    ),
+]
 Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
 Report = Annotated[str | None, option(metavar="FILE", help="Also write an HTML report.", panel=OUTPUT)]
 Json = Annotated[bool, option("--json", help="Print only JSON to standard output.", panel=OUTPUT)]
@@ -125,11 +133,15 @@ class InputFiles:
         ),
     ] = field(default_factory=list)
     features: Annotated[
-        Sequence[str], names_option(help="Feature columns; by default all but the target.", panel=COLUMNS)
+        Sequence[str],
+        names_option(
+            help="Feature columns, or their number in SVMlight; by default all but the target.", panel=COLUMNS
+        ),
     ] = ()
     drop: Drop = ()
     mark: Mark = ()
     encode: Annotated[Sequence[str], names_option(help="Text columns to one-hot encode.", panel=COLUMNS)] = ()
+    zero_based: ZeroBased = None
     stream: Annotated[
         bool | None,
         _column_option(

@@ -129,6 +129,8 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         The learnt function. Its centres are training rows, labelled and perhaps unlabelled ones.
     column_weights_ : array of shape (n_features,) or None
         Factors of the columns, which ``solver="auto"`` may learn, else 1; None if rows are projected on directions.
+    zero_based_ : bool or None
+        Whether columns of SVMlight files were counted from 0; None if the rows came from elsewhere.
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples
@@ -148,6 +150,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
     history_: dict[str, Array]
     model_: Model
     safety_: Safety | None
+    zero_based_: bool | None = None
     _calibrator: Temperature
     _resume_point: ResumePoint | None = None
     _fitted_rows: FittedRows | None = None

@@ -45,7 +45,7 @@ def given_rows(
     backend: Backend,
 ) -> tuple[TrainingRows, Source | None]:
     """Rows with their labels and weights, and the source of the unlabelled ones, if they do not come from X."""
-    source = None
+    given, source = X, None
     if is_source(X):
         if any(part is not None for part in (y, X_unlabeled, sample_weight, groups)):
             raise ValueError(
@@ -65,7 +65,8 @@ def given_rows(
         rows = training_rows(estimator, X, y, sample_weight, reset=reset, backend=backend)
         rows = rows._replace(groups=_checked_groups(groups, rows.X))
     if X_unlabeled is not None:
-        source = _as_source(estimator, X_unlabeled, backend)
+        source = _as_source(estimator, X_unlabeled, rows.X.shape[1], backend)
+    estimator.zero_based_ = getattr(given if source is None else source, "zero_based", None)
     if source is None:
         return rows, None
     if not split_labels(rows.y, estimator.unlabeled)[0].all():
@@ -125,12 +126,12 @@ def _keep_names(estimator: Any, source: Any) -> None:
     estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
-def _as_source(estimator: Any, X_unlabeled: Any, backend: Backend) -> Any:
+def _as_source(estimator: Any, X_unlabeled: Any, n_features: int, backend: Backend) -> Any:
     """Unlabelled rows of any kind as a source."""
     if isinstance(X_unlabeled, str | os.PathLike):
         from s3vm.sources.files import source_of
 
-        X_unlabeled = source_of(X_unlabeled, estimator.dtype)
+        X_unlabeled = source_of(X_unlabeled, estimator.dtype, n_features)
     chosen = None
     if isinstance(X_unlabeled, ArraySource):  # its rows have not been checked yet
         X_unlabeled, chosen = X_unlabeled.X, X_unlabeled.chosen

@@ -156,6 +156,7 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         "seed": model.seed,
         "random": philox.NAME,
         "n_features_in": model.n_features_in,
+        "zero_based": clf.zero_based_,
         "classes": {"dtype": clf.classes_.dtype.newbyteorder("<").str, "values": _encode(clf.classes_)},
         "C": clf.C_,
         "n_iter": clf.n_iter_,
@@ -184,7 +185,9 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     clf.classes_ = _classes(contents.entry("classes", dict))
     clf.model_ = _model(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
     clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_features_in
-    clf.column_weights_ = clf.model_.column_weights
+    clf.column_weights_, clf.zero_based_ = clf.model_.column_weights, header.get("zero_based")
+    if clf.zero_based_ not in (None, True, False):
+        raise ModelFormatError(f"it counts columns from {short(clf.zero_based_)}: true, false or null is valid")
     vars(clf).update(_feature_names(contents, "feature_names", clf.n_features_in_))
     clf.C_, clf.n_iter_ = contents.entry("C", float, int), contents.entry("n_iter", int)
     clf.safety_ = None if header["safety"] is None else _decode_as(Safety, header["safety"])

@@ -12,7 +12,7 @@ from s3vm import philox
 from s3vm._utils.arrays import as_rows, stack
 from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
-from s3vm._utils.settings import invalid
+from s3vm._utils.settings import invalid, is_integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.arrays import ArraySource
@@ -54,11 +54,13 @@ class FileSource(StreamSource):
         The column of labels; rows without a label are unlabelled. Svmlight files have a label in every row, and any
         name will do. None: no row has a label.
     features, drop : names of columns to use, or not to use
-        By default all but the target.
+        By default all but the target. Of svmlight files, `features` may be the number of columns.
     mark : labels that mean "no label", besides empty cells, missing values, nan and null
         For example ``["-1"]``; by default NA, N/A, n/a, None, none and ?.
     encode : names of columns that are not numbers
         Each of their values becomes a feature of 0 and 1; see `s3vm.sources.readers.stream`.
+    zero_based : bool or None, default None
+        Whether columns of svmlight files are counted from 0; None: if any of the files has a column 0.
     dtype, buffer_bytes
         As in `StreamSource`.
     """
@@ -68,22 +70,26 @@ class FileSource(StreamSource):
         path: Any,
         target: str | None = None,
         *,
-        features: str | Sequence[str] | None = None,
+        features: str | Sequence[str] | int | None = None,
         drop: str | Iterable[str] = (),
         mark: str | float | Iterable[Any] = (),
         encode: str | Iterable[str] = (),
+        zero_based: bool | None = None,
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         options = {
-            "features": None if features is None else _list(features),
+            "features": features if features is None or is_integer(features) else _list(features),
             "drop": _list(drop),
             "mark": [_readers().label_key(label) for label in _list(mark)],
             "encode": _list(encode),
+            "zero_based": zero_based,
         }
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
         for name in ("target", "features", "drop", "encode"):
-            if not all(isinstance(column, str) for column in _list(self._settings[name])):
+            if not is_integer(self._settings[name]) and not all(
+                isinstance(column, str) for column in _list(self._settings[name])
+            ):
                 raise invalid(name, self._settings[name], 'a column name, such as "label"')
         self._open()
         names = self._table.names
@@ -99,6 +105,7 @@ class FileSource(StreamSource):
 
     def _open(self) -> None:
         self._table: readers.TableStream = _readers().stream(**self._settings, pieces=True)
+        self.zero_based = self._settings["zero_based"] = self._table.zero_based
 
     def labeled(self) -> tuple[Rows, Array]:
         """The rows that have a label, and the labels."""
@@ -223,8 +230,11 @@ def _split(batch: "readers.Batch") -> tuple[Array, Rows]:
     return known, batch.rows[~known] if known.any() else batch.rows
 
 
-def source_of(path: Any, dtype: Any = np.float32) -> Any:
-    """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk."""
+def source_of(path: Any, dtype: Any = np.float32, n_features: int | None = None) -> Any:
+    """Files as a source of unlabelled rows; a NumPy file is an array that stays on the disk.
+
+    Those of svmlight have `n_features` columns, if it is given.
+    """
     if isinstance(path, str | os.PathLike):
         formats = _readers().table
         names = formats.files_of(os.fspath(path))
@@ -233,4 +243,6 @@ def source_of(path: Any, dtype: Any = np.float32) -> Any:
             for _ in _readers().stream(names[0], dtype=dtype):
                 pass  # checks all rows once, like those of an array
             return ArraySource(file(names[0]).arrays(None, None, dtype)[0], None, dtype)
+        if issubclass(file, formats.SvmlightFile):
+            return FileSource(path, features=n_features, dtype=dtype)
     return FileSource(path, dtype=dtype)

@@ -161,6 +161,7 @@ class MappedSource:
         self._source, self._change = source, change
         self.n_dims = int(source.n_dims if n_dims is None else n_dims)
         self.dtype, self.order = getattr(source, "dtype", None), getattr(source, "order", "")
+        self.zero_based = getattr(source, "zero_based", None)
 
     @property
     def n_rows(self) -> int:

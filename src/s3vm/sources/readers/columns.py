@@ -27,6 +27,7 @@ class Columns:
     encode: list[str]
     marks: frozenset[str]
     dtype: Any
+    zero_based: bool | None = None
 
     @property
     def feature_names(self) -> list[str] | None:

@@ -4,14 +4,17 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from s3vm._utils.arrays import as_rows
@@ -25,6 +28,8 @@ _ONLY_CSV = (".zst", ".lz4")  # pyarrow reads these, but only for csv
 _PIECE_BYTES = 16 << 20  # that are read together in a stream
 _BLOCK = 1 << 20  # bytes that are searched together for an invalid line
 _MAX_FEATURES = (1 << 31) - 1
+_MAX_EMPTY = 1 << 20  # columns of a file that may have fewer entries than columns
+_COLUMN_0, _COMMENT = re.compile(rb"\s[-+0_]+:"), re.compile(rb"#[^\n]*")
 _SHOWN = 60  # characters of an invalid line
 
 
@@ -46,7 +51,14 @@ class MatrixFile(ABC):
             raise TableError(f"{self.path}: X has no columns")
         if n_features is not None and X.shape[1] != n_features:
             raise TableError(f"{self.path} has {X.shape[1]} columns, expected {n_features}")
+        if n_features is None and sparse.issparse(X):
+            _check_width(self.path, X.shape[1], X.nnz)
         return X
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of the matrix."""
+        return int(self.arrays(None, None, np.float32)[0].shape[1])
 
 
 class NpzFile(MatrixFile):
@@ -94,52 +106,88 @@ class NpyFile(MatrixFile):
 
 
 class Piece(NamedTuple):
-    """A part of a file: the lines that begin within some bytes of it, and how they are to be read."""
+    """A part of a file: the lines that begin within some bytes of it."""
 
     offset: int
     length: int
     n_rows: int
-    zero_based: bool
-    n_features: int
 
 
 class SvmlightFile(MatrixFile):
     """A label per line, then ``column:value`` for every entry that is not 0."""
 
-    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
-        X, y = self._load(n_features=n_features, dtype=dtype)
-        return X, None if target is None else y
+    zero_based = False  # whether columns are counted from 0; settled for all files of a data set by `settle_base`
 
-    def pieces(self, n_features: int | None) -> list[Piece]:
+    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+        X, y = self._load(dtype)
+        rows = self._renumbered(X, max(1, self._width(X)) if n_features is None else n_features)
+        return self.checked(rows, n_features), None if target is None else y
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
         """The parts of the file, in order. All are read once to count rows and columns."""
         n_bytes, length = os.path.getsize(self.path), _PIECE_BYTES
         starts: Sequence[int] = range(0, n_bytes, length)
         if is_compressed(self.path):
             starts, length = [0], -1  # the size is unknown, and only the start can be found
-        counts, low, high = [], 1, 0
+        pieces, self._highest, self._n_entries = [], 0, 0
         for start in starts:
-            X, _ = self._load(offset=start, length=length, n_features=_MAX_FEATURES, zero_based=True)
-            counts.append(X.shape[0])
-            if X.nnz:
-                low, high = min(low, int(X.indices.min())), max(high, int(X.indices.max()))
-        # As for a whole file: columns are counted from 1 unless there is a column 0.
-        n_columns = high + (low == 0)
-        if n_features is not None and n_columns > n_features:
-            raise TableError(f"{self.path} has {n_columns} columns, expected {n_features}")
-        return [
-            Piece(start, length, count, low == 0, n_features or n_columns)
-            for start, count in zip(starts, counts, strict=True)
-        ]
+            X, _ = self._load(offset=start, length=length)
+            pieces.append(Piece(start, length, X.shape[0]))
+            self._highest = max(self._highest, int(X.indices.max(initial=0)))
+            self._n_entries += X.nnz
+        return pieces
 
-    def read_piece(self, piece: Piece, dtype: Any) -> tuple[Rows, Array]:
+    @property
+    def highest(self) -> int:
+        """The largest column number in the file."""
+        return self._highest if self.pieces else 0
+
+    @property
+    def n_columns(self) -> int:
+        n_columns = self.highest + self.zero_based
+        _check_width(self.path, n_columns, self._n_entries)
+        return n_columns
+
+    def check_fits(self, n_columns: int, n_features: int) -> None:
+        if n_columns > n_features:
+            raise TableError(f"{self.path} has {n_columns} columns, expected {n_features}")
+
+    def has_column_0(self) -> bool:
+        """Whether a line has an entry in column 0."""
+        try:
+            with _open_decompressed(self.path) as file:
+                while lines := file.readlines(_BLOCK):
+                    text = b"".join(lines)
+                    if _COLUMN_0.search(text) and _COLUMN_0.search(_COMMENT.sub(b"", text)):
+                        return True
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as problem:
+            raise self._explained(problem) from None
+        return False
+
+    def read_piece(self, piece: Piece, n_features: int, dtype: Any) -> tuple[Rows, Array]:
         """The rows and labels of a part."""
-        where = {name: value for name, value in piece._asdict().items() if name != "n_rows"}
-        return self._load(**where, dtype=dtype)
+        X, y = self._load(dtype, offset=piece.offset, length=piece.length)
+        return self._renumbered(X, n_features), y
+
+    def _width(self, X: Rows) -> int:
+        return int(X.indices.max(initial=-1)) + self.zero_based
+
+    def _renumbered(self, X: Rows, n_features: int) -> Rows:
+        """The rows as they are in the file, with columns counted from 0."""
+        indices = X.indices - (not self.zero_based)
+        if indices.min(initial=0) < 0:
+            raise TableError(
+                f"{self.path} has a column 0, but columns are counted from 1 here or where the model was trained: "
+                "give zero_based=True (--zero-based), when the model is trained, too"
+            )
+        self.check_fits(self._width(X), n_features)
+        return csr(X.data, indices, X.indptr, (X.shape[0], n_features))
 
     def _load(self, dtype: Any = np.float32, **where: Any) -> tuple[Rows, Array]:
         try:
             with _open_decompressed(self.path) as file:
-                X, y = load_svmlight_file(file, dtype=dtype, **where)
+                X, y = load_svmlight_file(file, dtype=dtype, n_features=_MAX_FEATURES, zero_based=True, **where)
         except Exception as problem:
             raise self._explained(problem) from None
         return as_rows(X, dtype), y
@@ -161,6 +209,44 @@ class SvmlightFile(MatrixFile):
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as damage:
             reason = f"{shortened(damage)} after line {n_before:,}"
         return TableError(f"{self.path} cannot be read as svmlight: {reason}")
+
+
+def settle_columns(
+    files: Sequence[MatrixFile], zero_based: bool | None, n_features: int | None, is_whole: bool
+) -> int | None:
+    """Settles how columns are counted in the svmlight files of one data set, and returns how many columns there are.
+
+    None if that is seen when the only file is read, which `is_whole`. Columns are counted from 0 if any file has a
+    column 0, else from 1, as usual; a TableError if a known number of columns leaves that in doubt.
+    """
+    svmlight = [file for file in files if isinstance(file, SvmlightFile)]
+    others = [file for file in files if not isinstance(file, SvmlightFile)]
+    if n_features is None and others and len(files) > 1:
+        n_features = others[0].n_columns
+    if svmlight and zero_based is None:
+        zero_based = any(file.has_column_0() for file in svmlight)
+        highest = 0 if zero_based or n_features is None else max(file.highest for file in svmlight)
+        if n_features is not None and not zero_based and highest < n_features:
+            raise TableError(
+                f"{svmlight[0].path} has columns up to {highest:,} of {n_features:,}, and none is 0: are they counted "
+                "from 0 or from 1? Give zero_based=True or False (--zero-based or --one-based)"
+            )
+    for file in svmlight:
+        file.zero_based = bool(zero_based)
+        if n_features is not None and not is_whole:
+            file.check_fits(file.highest + file.zero_based, n_features)
+    if n_features is None and svmlight and (len(files) > 1 or not is_whole):
+        return max(1, *(file.n_columns for file in svmlight))
+    return n_features
+
+
+def _check_width(path: str, n_columns: int, n_entries: int) -> None:
+    """Raises a TableError if almost all columns are empty: a single wrong entry could take any amount of memory."""
+    if n_columns > max(_MAX_EMPTY, n_entries):
+        raise TableError(
+            f"{path} has {n_columns:,} columns, but only {n_entries:,} entries: if that is right, give "
+            f"features={n_columns} (--features {n_columns})"
+        )
 
 
 def is_compressed(path: str) -> bool:

@@ -21,7 +21,15 @@ from s3vm.sources.base import Chunk
 from s3vm.sources.readers.columns import Columns, FeaturePlan, category_keys, feature_names, plan_features
 from s3vm.sources.readers.errors import TableError, listed
 from s3vm.sources.readers.labels import USUAL_MARKS, labels_of, of_one_kind
-from s3vm.sources.readers.matrices import MatrixFile, NpyFile, NpzFile, Piece, SvmlightFile, is_compressed
+from s3vm.sources.readers.matrices import (
+    MatrixFile,
+    NpyFile,
+    NpzFile,
+    Piece,
+    SvmlightFile,
+    is_compressed,
+    settle_columns,
+)
 from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
 
 FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
@@ -63,11 +71,13 @@ class Table(NamedTuple):
     labels : array of n objects, or None if none were asked for
         All of one kind, integers where possible; None where there is no label.
     names : names of the features, or None if the file has none
+    zero_based : as in `TableStream`
     """
 
     rows: Rows
     labels: Array | None
     names: list[str] | None
+    zero_based: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +90,14 @@ class TableStream:
     names : names of the features, or None if the file has none
     chunks : the parts that can be read alone, in order
     size : rows of a batch
+    zero_based : whether columns of svmlight files are counted from 0, or None if there are no such files
     """
 
     path: str
     names: list[str] | None
     chunks: Sequence[Chunk[Batch]]
     size: int
+    zero_based: bool | None = None
 
     @property
     def n_rows(self) -> int | None:
@@ -164,6 +176,7 @@ def stream(
     pieces: bool = False,
     file_format: str | None = None,
     header: bool | None = True,
+    zero_based: bool | None = None,
 ) -> TableStream:
     """A file, or all files of a folder and below, as batches of `size` rows or a few more.
 
@@ -183,6 +196,7 @@ def stream(
     pieces : whether to read svmlight files in pieces, after reading them once to find the columns
     file_format : "csv", "parquet", "svmlight", "npz" or "npy"; None: by the name of the file
     header : whether the first line of a csv file has names; else they are f0, f1, ...; None: if no number is in it
+    zero_based : whether columns of svmlight files are counted from 0; None: if any of the files has a column 0
 
     Raises
     ------
@@ -190,12 +204,13 @@ def stream(
         The message says what is wrong, where, and what to do.
     """
     marks = frozenset(mark) or USUAL_MARKS
-    columns = Columns(target, features, list(drop), list(keep), list(encode), marks, dtype)
+    columns = Columns(target, features, list(drop), list(keep), list(encode), marks, dtype, zero_based)
     paths = _checked_paths(path)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     files = [open_file(inside, file_format, header) for path in paths for inside in files_of(path)]
     names, chunks = _chunks(name, files, columns, size, pieces)
-    return TableStream(name, names, chunks, size)
+    zero_based = next((file.zero_based for file in files if isinstance(file, SvmlightFile)), None)
+    return TableStream(name, names, chunks, size, zero_based)
 
 
 def _checked_paths(path: Any) -> list[str]:
@@ -227,7 +242,8 @@ def read(
     del batches  # as large as the table
     source.check_finite(whole.rows, 1)
     source.warn_of_lost_digits(whole.rows)
-    return Table(whole.rows, None if whole.labels is None else of_one_kind(whole.labels), source.names)
+    labels = None if whole.labels is None else of_one_kind(whole.labels)
+    return Table(whole.rows, labels, source.names, source.zero_based)
 
 
 def _chunks(
@@ -248,12 +264,12 @@ def _chunks(
 
 def _matrix_chunks(files: Sequence[MatrixFile], columns: Columns, size: int, pieces: bool) -> list[Chunk[Batch]]:
     """The chunks of files without names: a file each, or some lines of an svmlight file if it is read in `pieces`."""
-    n_features, chunks = columns.n_features, list[Chunk[Batch]]()
+    n_features, chunks = settle_columns(files, columns.zero_based, columns.n_features, not pieces), list[Chunk[Batch]]()
     for file in files:
         if pieces and isinstance(file, SvmlightFile):
-            for piece in file.pieces(n_features):
-                n_features = piece.n_features
-                chunks.append(Chunk(piece.n_rows, partial(_read_piece, file, piece, columns)))
+            assert n_features is not None
+            for piece in file.pieces:
+                chunks.append(Chunk(piece.n_rows, partial(_read_piece, file, piece, n_features, columns)))
         else:
             chunks.append(Chunk(None, partial(_read_matrix, file, columns, n_features, size)))
     return chunks
@@ -280,8 +296,8 @@ def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, siz
         yield Batch(as_rows(X[part], columns.dtype), None if labels is None else labels[part], {})
 
 
-def _read_piece(file: SvmlightFile, piece: Piece, columns: Columns) -> Iterator[Batch]:
-    X, y = file.read_piece(piece, columns.dtype)
+def _read_piece(file: SvmlightFile, piece: Piece, n_features: int, columns: Columns) -> Iterator[Batch]:
+    X, y = file.read_piece(piece, n_features, columns.dtype)
     yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
 
 
@@ -364,6 +380,19 @@ def format_of(path: str, file_format: str | None = None) -> type[TabularFile] | 
 def _suffix_of(path: str) -> str:
     """The end of the name that says the format; that of a compression is skipped."""
     return Path(Path(path).stem if is_compressed(path) else path).suffix.lower()
+
+
+def svmlight_columns(paths: Sequence[str], zero_based: bool | None) -> tuple[bool | None, int | None]:
+    """How columns are counted if these are svmlight files of one data set, and how many there are if that is seen yet.
+
+    Other files say themselves, by names or by their shape.
+    """
+    names = [inside for path in paths for inside in files_of(path)]
+    if not all(issubclass(format_of(name), SvmlightFile) for name in names):
+        return zero_based, None
+    files = [SvmlightFile(name) for name in names]
+    n_features = settle_columns(files, zero_based, None, True)
+    return files[0].zero_based, n_features
 
 
 def has_names(path: str | os.PathLike[str]) -> bool:
