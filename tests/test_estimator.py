@@ -199,6 +199,39 @@ def test_columns_far_from_zero(moons):
     np.testing.assert_allclose(far.decision_function(X + 1000), near.decision_function(X), atol=0.05)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda y: pd.Series(y, dtype="Int64"),
+        lambda y: pd.array(y, dtype="UInt8"),
+        lambda y: pd.Series(y, dtype="int64[pyarrow]"),
+        lambda y: pa.array(y, pa.int32()),
+        lambda y: pa.chunked_array([y], pa.uint8()),
+        pl.Series,
+    ],
+    ids=["pandas", "array of pandas", "pandas with Arrow", "Arrow", "chunks of Arrow", "Polars"],
+)
+@pytest.mark.parametrize("has_nulls", [True, False])
+def test_nullable_integers_stay_integers(moons, kind, has_nulls):
+    """NumPy makes floats of those with nulls."""
+    X, y, some = moons
+    labels = kind([None if value < 0 else int(value) for value in some] if has_nulls else [*map(int, y)])
+    clf = make(unlabeled=None, unlabeled_weight=1.0)
+    if not has_nulls:
+        X, labels = X[:40], labels[:40]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore" if not has_nulls else "error", "no unlabelled rows")
+        clf.fit(X, labels)
+    assert clf.classes_.dtype.kind in "iu"
+    assert clf.score(X, labels) > 0.8
+
+
+def test_nullable_booleans_stay_booleans(moons):
+    X, _, some = moons
+    labels = pd.array([None if value < 0 else bool(value) for value in some], dtype="boolean")
+    assert make(unlabeled=None).fit(X, labels).classes_.tolist() == [False, True]
+
+
 def test_a_table_of_arrow_and_nullable_labels(moons):
     X, _, some = moons
     frame = pa.table({"a": X[:, 0], "b": X[:, 1]})

@@ -16,6 +16,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits, load_iris, make_moons
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -23,6 +24,7 @@ import s3vm
 from s3vm import (
     RBF,
     TSG,
+    LabeledKFold,
     Laplacian,
     Matern,
     Polynomial,
@@ -192,6 +194,15 @@ def test_more_than_onnx_holds(tmp_path, what):
     with pytest.raises(ValueError, match=r"2 GB at most.* (4\.92|2\.4) GB.*compress"):
         to_onnx(clf, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_onnx_of_a_search(tmp_path):
+    X, some = flowers()
+    clf = make_pipeline(StandardScaler(), S3VMClassifier(FEW, random_state=0))
+    search = GridSearchCV(clf, {"s3vmclassifier__C": [1.0]}, cv=LabeledKFold(2)).fit(X, some)
+    assert_served(search, X, tmp_path)
+    s3vm.save(search, tmp_path / "m.s3vm")
+    np.testing.assert_array_equal(s3vm.load(tmp_path / "m.s3vm").predict_proba(X), search.predict_proba(X))
 
 
 def test_onnx_of_something_else(tmp_path):

@@ -3,17 +3,20 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_moons
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, cross_val_score
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import RBF, TSG, LabeledKFold, S3VMClassifier
+from s3vm import RBF, TSG, LabeledKFold, Newton, S3VMClassifier, scorer
 
 FEW = TSG(max_iter=20, batch_size=16)
 
@@ -51,22 +54,12 @@ def test_rows_of_any_kind_and_missing_labels(moons):
 
 
 def test_halving_search(moons):
-    """scikit-learn's, with a classifier whose number of iterations is a parameter."""
+    """scikit-learn's, with the solver's number of iterations as the resource."""
     X, y, some = moons
-
-    class WithIterations(S3VMClassifier):
-        def get_params(self, deep=True):
-            return super().get_params(deep) | ({"max_iter": None} if deep else {})
-
-        def set_params(self, max_iter=None, **params):
-            if max_iter is not None:
-                self.solver = TSG(max_iter=max_iter)
-            return super().set_params(**params)
-
     search = HalvingGridSearchCV(
-        WithIterations(gamma=4.0, unlabeled_weight=1.0, probability=False, random_state=0),
+        S3VMClassifier(TSG(), gamma=4.0, unlabeled_weight=1.0, probability=False, random_state=0),
         {"C": [0.1, 1.0, 10.0, 100.0]},
-        resource="max_iter",
+        resource="solver__max_iter",
         max_resources=30,
         cv=LabeledKFold(3, shuffle=True, random_state=0),
         scoring="roc_auc",
@@ -114,3 +107,116 @@ def test_clone_and_parameters():
     assert two is not one
     assert two.get_params() == one.get_params()
     assert repr(two.set_params(C=4.0)) != repr(one)
+
+
+def test_settings_of_a_configured_part_are_parameters():
+    one = S3VMClassifier(TSG(), kernel=RBF(2.0))
+    before = one.solver
+    params = one.get_params()
+    assert (params["solver__batch_size"], params["kernel__gamma"]) == (before.batch_size, 2.0)
+    assert set(one.get_params(deep=False)) < set(params)
+    two = clone(one).set_params(C=3.0, solver__max_iter=7, solver__batch_size=16, kernel__gamma=1.0)
+    assert (two.solver, two.kernel, two.C) == (TSG(max_iter=7, batch_size=16), RBF(1.0), 3.0)
+    assert before == one.solver == TSG(), "parts are shared by clones, and do not change"
+    assert two.set_params(solver=Newton(), solver__max_iter=3).solver == Newton(max_iter=3)
+    with pytest.raises(ValueError, match=r"solver__max_itr=3 is not valid: .*'max_iter'"):
+        two.set_params(solver__max_itr=3)
+    with pytest.raises(ValueError, match=r"solver__max_iter=3 is not valid: give settings of a configured solver"):
+        S3VMClassifier("tsg").set_params(solver__max_iter=3)
+    with pytest.raises(ValueError, match="Invalid parameter 'Q'"):
+        two.set_params(Q=3)
+    with pytest.raises(ValueError, match="max_iter=0 is not valid"):
+        two.set_params(solver__max_iter=0)
+
+
+# Rows without a label among scikit-learn's tools
+
+
+@pytest.mark.parametrize("mark", [-1, None, np.nan, "?"])
+def test_scores_are_of_labeled_rows(moons, mark):
+    X, _, some = moons
+    labels = np.where(some == 1, "yes", "no") if mark == "?" else some.astype(object)
+    labels = np.where(some == -1, mark, labels)
+    unlabeled = mark if mark in (-1, "?") else None
+    clf = make(unlabeled=unlabeled, gamma=4.0).fit(X, labels)
+    assert clf.score(X, labels) == clf.score(X[:40], labels[:40]) > 0.9
+    weight = np.where(clf.predict(X) == labels, 1.0, 3.0)
+    assert clf.score(X, labels, weight) == np.average(clf.predict(X[:40]) == labels[:40], weights=weight[:40])
+    assert clf.score(X[:1], labels[:1]) == 1.0, "one class is enough"
+    with pytest.raises(ValueError, match="no labelled rows to score"):
+        clf.score(X[40:], labels[40:])
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        clf.score(X, labels[:50])
+
+
+def test_any_splitter_tests_on_labeled_rows(moons):
+    """An integer puts unlabelled rows into test parts."""
+    X, _, some = moons
+    by_labels = cross_val_score(make(gamma=4.0), X, some, cv=LabeledKFold(3, shuffle=True, random_state=0))
+    assert min(by_labels) > 0.8
+    assert min(cross_val_score(make(gamma=4.0), X, some, cv=3)) > 0.8
+    assert GridSearchCV(make(gamma=4.0), {"C": [1.0, 10.0]}, cv=3).fit(X, some).best_score_ > 0.8
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, sparse.csr_array])
+def test_scorer_skips_unlabeled_rows(moons, kind):
+    X, _, some = moons
+    rows = kind(X)
+    clf = make(gamma=4.0).fit(rows, some)
+    for name in ("roc_auc", "neg_brier_score", "balanced_accuracy"):
+        expected = get_scorer(name)(clf, kind(X[:40]), some[:40])
+        assert scorer(name)(clf, rows, some) == expected
+        assert scorer(get_scorer(name))(clf, rows, some) == expected
+    weight = np.arange(340.0) + 1
+    expected = get_scorer("roc_auc")(clf, kind(X[:40]), some[:40], sample_weight=weight[:40])
+    assert scorer("roc_auc")(clf, rows, some, sample_weight=weight) == expected
+    assert "roc_auc" in repr(scorer("roc_auc"))
+    with pytest.raises(ValueError, match="no labelled rows to score"):
+        scorer("roc_auc")(clf, rows[40:], some[40:])
+
+
+def test_scorer_in_a_search_with_several_measures(moons):
+    X, _, some = moons
+    labels = np.where(some == -1, "?", np.where(some == 1, "yes", "no"))
+    scoring = {name: scorer(name, unlabeled="?") for name in ("roc_auc", "accuracy")}
+    found = cross_validate(make(unlabeled="?", gamma=4.0), X, labels, cv=3, scoring=scoring, error_score="raise")
+    assert found["test_roc_auc"].min() > 0.9
+    assert found["test_accuracy"].min() > 0.8
+
+
+def test_folds_say_if_no_row_carries_their_mark(moons):
+    X, _, some = moons
+    labels = np.where(some == -1, "?", np.where(some == 1, "yes", "no"))
+    with pytest.warns(UserWarning, match=r"LabeledKFold\(unlabeled=-1\) found no row .*'\?', 'no', 'yes'"):
+        next(LabeledKFold(3).split(X, labels))
+    folds = LabeledKFold(3, unlabeled="?")
+    folds.random_state = np.random.RandomState(0)  # as StackingClassifier does
+    assert len(list(folds.split(X, labels))) == 3
+
+
+def test_a_warning_names_the_line_that_fits_a_pipeline(moons):
+    X, y, _ = moons
+    search = GridSearchCV(make_pipeline(StandardScaler(), make()), {"s3vmclassifier__C": [1.0]}, cv=2)
+    with pytest.warns(UserWarning, match="no unlabelled rows") as caught:
+        search.fit(X[:40], y[:40])
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+# Metadata routing
+
+
+def test_metadata_is_routed(moons):
+    X, y, some = moons
+    weight = np.where(np.arange(340) < 20, 3.0, 1.0)
+    scaler = StandardScaler().fit(X[:40])
+    alone = make().fit(scaler.transform(X[:40]), y[:40], weight[:40], X_unlabeled=scaler.transform(X[40:]))
+    with config_context(enable_metadata_routing=True):
+        clf = make().set_fit_request(X_unlabeled=True, sample_weight=True, groups=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipeline = Pipeline([("scaler", scaler), ("clf", clf)], transform_input=["X_unlabeled"])
+        pipeline.fit(X[:40], y[:40], sample_weight=weight[:40], X_unlabeled=X[40:])
+        np.testing.assert_array_equal(pipeline.decision_function(X), alone.decision_function(pipeline[0].transform(X)))
+        scoring = scorer("roc_auc").set_score_request(sample_weight=True)
+        search = GridSearchCV(clf, {"C": [1.0, 10.0]}, cv=LabeledKFold(3), scoring=scoring, error_score="raise")
+        search.fit(X, some, sample_weight=weight, groups=np.arange(340) // 2)
+        assert search.best_score_ > 0.8

@@ -3,10 +3,13 @@
 import inspect
 
 import pytest
+from sklearn import config_context
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from effort import LONG
-from s3vm import PrintedTSG, S3VMClassifier, S3VMClassifierCV
+from s3vm import TSG, PrintedTSG, S3VMClassifier, S3VMClassifierCV
+
+FEW = TSG(max_iter=20, batch_size=16)
 
 
 def expected_failures(estimator):
@@ -31,6 +34,18 @@ def expected_failures(estimator):
 )
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:no unlabelled rows:UserWarning")
+@pytest.mark.filterwarnings("ignore:every class has a single labelled row:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [S3VMClassifier(FEW, unlabeled=None), *([S3VMClassifier(), S3VMClassifierCV()] if LONG else [])],
+    expected_failed_checks=expected_failures,
+)
+def test_estimator_checks_with_metadata_routing(estimator, check):
+    with config_context(enable_metadata_routing=True):
+        check(estimator)
 
 
 def test_inherited_settings_are_in_the_signature():

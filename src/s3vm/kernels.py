@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from s3vm.persistence.onnx import Graph
 
 Gamma = float | Literal["scale", "median"]
+KernelName = Literal["auto", "rbf", "laplacian", "matern", "poly"]
 Drawn = tuple[Array, Array]  # frequencies and offsets
 
 _MEDIAN_PAIRS, _PAIRS_AT_ONCE = 5000, 256

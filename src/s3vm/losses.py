@@ -10,7 +10,7 @@ and once as negative, which makes it even.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from s3vm._utils.arrays import namespace
 from s3vm._utils.registry import lookup
@@ -160,6 +160,9 @@ class Exponential:
     def grad(self, r: Array) -> Array:
         return -2 * self.s * r * namespace(r).exp(-self.s * r**2)
 
+
+LabeledLossName = Literal["auto", "smooth_hinge", "hinge", "squared_hinge"]
+UnlabeledLossName = Literal["auto", "hat", "squared_hat", "ramp", "exp"]
 
 LABELED_LOSSES: dict[str, type] = {"smooth_hinge": SmoothHinge, "hinge": Hinge, "squared_hinge": SquaredHinge}
 UNLABELED_LOSSES: dict[str, type] = {"hat": Hat, "squared_hat": SquaredHat, "ramp": Ramp, "exp": Exponential}

@@ -1,21 +1,19 @@
 """Warnings that point at the caller's line."""
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from threading import local
 
 PendingWarning = tuple[str, type[Warning]]
 
-_SKIPPED = (f"{Path(__file__).parent.parent}{os.sep}", str(contextlib.__file__))  # this package, and decorators
+_SKIPPED = ("s3vm", "sklearn", "joblib", "contextlib")  # this package, pipelines and searches around it, decorators
 _thread = local()
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """`warnings.warn` with the stack level of the first frame outside this package.
+    """`warnings.warn` with the stack level of the first frame outside this package and scikit-learn.
 
     Counting levels by hand breaks whenever a decorator or a helper function is added on the way.
     """
@@ -24,7 +22,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         pending.append((message, category))
         return
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _SKIPPED:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from s3vm import backends
@@ -17,6 +15,7 @@ from s3vm.backends import Backend
 from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
+from s3vm.estimators.parameters import NestedParameters
 from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
@@ -24,7 +23,9 @@ from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
+from s3vm.estimators.scoring import LabeledScoreMixin
 from s3vm.estimators.settings import (
+    available_if,
     can_continue,
     can_forget,
     check_checkpointing,
@@ -33,16 +34,16 @@ from s3vm.estimators.settings import (
     training_backend,
 )
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
-from s3vm.kernels import Gamma, Kernel
-from s3vm.losses import LabeledLoss, UnlabeledLoss
+from s3vm.kernels import Gamma, Kernel, KernelName
+from s3vm.losses import LabeledLoss, LabeledLossName, UnlabeledLoss, UnlabeledLossName
 from s3vm.model import Model
-from s3vm.solvers import Solver, solver
+from s3vm.solvers import Solver, SolverName, solver
 from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import EVERY, StoppingRules
 from s3vm.training.memory_check import with_advice
 
 
-class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
+class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     """Kernel support vector machine that learns from labelled and unlabelled rows.
 
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against
@@ -147,8 +148,14 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
     """
 
     classes_: Array
+    C_: float
+    column_weights_: Array | None
+    feature_names_in_: Array
     history_: dict[str, Array]
+    kernel_: Kernel
     model_: Model
+    n_features_in_: int
+    n_iter_: int
     safety_: Safety | None
     zero_based_: bool | None = None
     _calibrator: Temperature
@@ -158,9 +165,9 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        solver: str | Solver = "auto",
+        solver: SolverName | Solver = "auto",
         *,
-        kernel: str | Kernel = "rbf",
+        kernel: KernelName | Kernel = "rbf",
         gamma: Gamma = "scale",
         C: float = 10.0,
         unlabeled_weight: float | Literal["auto", "paper"] = "auto",
@@ -168,14 +175,14 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         n_neighbors: int = 10,
         max_rows: int = 10_000,
         n_components: int | Literal["auto"] | None = None,
-        loss: str | UnlabeledLoss = "auto",
-        labeled_loss: str | LabeledLoss = "auto",
+        loss: UnlabeledLossName | UnlabeledLoss = "auto",
+        labeled_loss: LabeledLossName | LabeledLoss = "auto",
         class_prior: Any = None,
         class_weight: Any = None,
         unlabeled: Any = -1,
         probability: bool = True,
         warm_start: bool = False,
-        backend: str = "auto",
+        backend: Literal["auto", "cpu", "gpu", "reference"] = "auto",
         dtype: str = "float32",
         cache_bytes: int | Literal["auto"] = "auto",
         n_jobs: int | None = None,
@@ -221,7 +228,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         every: float = EVERY,
         resume: bool = False,
         unlabeled: Any = None,
-    ) -> "S3VMClassifier":
+    ) -> Self:
         """Learn from the rows of X, labelled by y except where it is the mark `unlabeled`; or from a source.
 
         Parameters
@@ -265,7 +272,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
     @available_if(can_continue)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, max_labeled: int | None = None
-    ) -> "S3VMClassifier":
+    ) -> Self:
         """Learn from more rows, labelled or not, in addition to all that were given before.
 
         The first call is a `fit`, which determines the classes, the kernel's width and C. ``solver="incremental"``
@@ -303,22 +310,19 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         return self
 
     @available_if(can_forget)
-    def forget(self, rows: Any) -> "S3VMClassifier":
+    def forget(self, rows: Any) -> Self:
         """Learn without some of the rows, given by their numbers in the order in which all came; see `partial_fit`."""
         check_is_fitted(self, "model_")
         return self._learn(all_rows(self).without(rows), training_backend(self), previous=resume_point(self))
 
-    def decision_function(self, X: Any) -> Any:
-        """The scores ``f(x)``: of ``classes_[1]`` if there are two classes, else one column per class.
-
-        Like all predictions, a lazy dask array if X is a dask collection.
-        """
+    def decision_function(self, X: Any) -> Array:
+        """The scores ``f(x)``: of ``classes_[1]`` of two classes, else a column per class; lazy for dask rows."""
         if is_dask(X):
             return lazily(self, "decision_function", X)
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Array:
         """The class with the highest score for each row."""
         if is_dask(X):
             return lazily(self, "predict", X)
@@ -326,11 +330,8 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         return self.classes_[codes]
 
     @available_if(has_probability)
-    def predict_proba(self, X: Any) -> Any:
-        """The probability of each class for each row.
-
-        A softmax of the scores; its temperature is fitted to labelled rows held out. It always agrees with `predict`.
-        """
+    def predict_proba(self, X: Any) -> Array:
+        """A softmax of the scores, its temperature fitted to labelled rows held out; always agrees with `predict`."""
         if is_dask(X):
             return lazily(self, "predict_proba", X)
         model = copy(self)  # so that the scores and their calibration belong together
@@ -344,7 +345,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
         save(self, path)
 
     @classmethod
-    def load(cls, path: Any) -> "S3VMClassifier":
+    def load(cls, path: Any) -> Self:
         """The model in that file, which predicts as it did to the last bit; see `s3vm.load`."""
         from s3vm.persistence.model_file import load
 
@@ -358,7 +359,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
 
     def _fit_remote(
         self, X: Any, y: Any, X_unlabeled: Any, rules: StoppingRules, cluster: Callable[[], Cluster] = Cluster.of
-    ) -> "S3VMClassifier":
+    ) -> Self:
         """Learn from dask collections; the cluster is looked for once the settings are known to be valid."""
         chosen, backend = cluster_solver(self.solver), training_backend(self)
         with cluster_rows(self, X, y, X_unlabeled, cluster(), backend) as (rows, source):
@@ -368,9 +369,7 @@ class S3VMClassifier(RowAttributes, ClassifierMixin, BaseEstimator):
 
     @with_advice('give fewer rows, or solver="tsg" with X_unlabeled=source, whose memory does not grow with the rows')
     @one_blas_thread
-    def _learn(
-        self, rows: TrainingRows, backend: Backend, previous: ResumePoint | None = None, **given: Any
-    ) -> "S3VMClassifier":
+    def _learn(self, rows: TrainingRows, backend: Backend, previous: ResumePoint | None = None, **given: Any) -> Self:
         """Trains, and publishes what was learnt; what is `given` is described at `learn`."""
         learned = learn(self, rows, backend, previous=previous, **given)
         self.__dict__.update(attributes(self, learned, backend, previous))

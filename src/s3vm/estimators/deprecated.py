@@ -7,7 +7,7 @@ from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.dask import Cluster
 from s3vm.estimators.settings import inherits_settings
 from s3vm.estimators.validation import renamed
-from s3vm.solvers import Solver
+from s3vm.solvers import Solver, SolverName
 from s3vm.training.loop import StoppingRules
 
 
@@ -16,7 +16,7 @@ class DaskS3VMClassifier(S3VMClassifier):
 
     @inherits_settings(S3VMClassifier)
     def __init__(
-        self, solver: str | Solver = "auto", *, client: Any = None, patience: float = 30.0, **settings: Any
+        self, solver: SolverName | Solver = "auto", *, client: Any = None, patience: float = 30.0, **settings: Any
     ) -> None:
         warn(
             "DaskS3VMClassifier will be removed in 0.3: use S3VMClassifier, which uses the current client. Replace "

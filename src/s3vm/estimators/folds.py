@@ -128,7 +128,8 @@ class LabeledKFold(BaseCrossValidator):
     ----------
     n_splits : int, default 5
     unlabeled : the mark of an unlabelled row, as in `S3VMClassifier`, default -1
-    shuffle, random_state : as in `sklearn.model_selection.StratifiedKFold`
+    shuffle : bool, default False
+    random_state : as in `sklearn.model_selection.StratifiedKFold`; without effect unless rows are shuffled
     """
 
     def __init__(
@@ -147,6 +148,13 @@ class LabeledKFold(BaseCrossValidator):
         is_labeled, labels = split_labels(y, self.unlabeled)
         check_consistent_length(X, is_labeled)
         labeled, unlabeled = np.flatnonzero(is_labeled), np.flatnonzero(~is_labeled)
-        folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
+        if not len(unlabeled):
+            warn(
+                f"LabeledKFold(unlabeled={self.unlabeled!r}) found no row with that mark among the labels "
+                f"{np.unique(labels)[:5].tolist()}: give it the mark of the classifier. StackingClassifier and the "
+                'like recode labels, marks too: see the page "With other tools"'
+            )
+        random_state = self.random_state if self.shuffle else None  # meta-estimators set one
+        folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=random_state)
         for train, test in folds.split(labeled, labels):
             yield np.concatenate([labeled[train], unlabeled]), labeled[test]

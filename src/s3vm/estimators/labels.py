@@ -24,6 +24,15 @@ def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
     return labeled, checked_labels(y[labeled], unlabeled, some_unlabeled=not labeled.all())
 
 
+def scored_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
+    """Which rows can be scored, and their labels, which need not be of several classes."""
+    y = as_column(y)
+    known = is_labeled(y, unlabeled)
+    if not known.any():
+        raise ValueError("no labelled rows to score: in a search, cv=LabeledKFold() puts some into every test part")
+    return known, checked_labels(y[known], unlabeled, some_unlabeled=False)
+
+
 def is_labeled(y: Array, unlabeled: Any) -> Array:
     """Which rows carry a label."""
     missing = _missing(y)
@@ -63,6 +72,10 @@ def as_column(y: Any) -> Array:
     y = host(y)
     if is_masked(y):
         raise ValueError("y is a masked array with masked labels: y.filled(-1) marks those rows as unlabelled")
+    if str(getattr(y, "dtype", getattr(y, "type", ""))).lower().startswith(("int", "uint", "bool")):
+        # Nullable integers and booleans of pandas, Polars and Arrow: NumPy would turn those with nulls into floats.
+        values = np.asarray(y)
+        y = values if values.dtype.kind in "biu" else list(y.to_pylist() if hasattr(y, "to_pylist") else y)
     # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
     y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
     if y.dtype.kind == "V":

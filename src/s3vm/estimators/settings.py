@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, metaestimators
 
 from s3vm import backends
 from s3vm._utils.settings import Setting, above, at_least, check, integer, invalid, number, switch
@@ -17,6 +17,7 @@ from s3vm.losses import LabeledLoss, UnlabeledLoss, labeled_loss, unlabeled_loss
 from s3vm.solvers import Solver, is_auto, solver
 from s3vm.solvers.base import check_graph
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
 _verbosity = Setting(
@@ -38,13 +39,13 @@ numbers_above_0 = Setting(
 )
 
 
-def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[_Method], _Method]:
     """Decorates an `__init__` whose ``**settings`` go to the parent's, so that its signature names each of them.
 
     scikit-learn reads the parameters from there, and so do `help` and the API pages.
     """
 
-    def decorate(init: Any) -> Any:
+    def decorate(init: _Method) -> _Method:
         parameters = {**signature(parent.__init__).parameters, **signature(init).parameters}  # type: ignore[misc]
         for name in ("settings", *without):
             del parameters[name]
@@ -56,7 +57,7 @@ def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[
             init(*args, **settings)
 
         checked.__signature__ = complete  # type: ignore[attr-defined]
-        return checked
+        return checked  # type: ignore[return-value]
 
     return decorate
 
@@ -151,6 +152,12 @@ def seed_of(random_state: Any) -> int:
     except ValueError:
         expected = "an integer from 0 to 2**64 - 1, a RandomState or None"
         raise invalid("random_state", random_state, expected) from None
+
+
+def available_if(check: Callable[[Any], bool]) -> Callable[[_Method], _Method]:
+    """scikit-learn's decorator for a method that only some settings have, with the method's own type."""
+    decorate: Callable[[_Method], _Method] = metaestimators.available_if(check)
+    return decorate
 
 
 def can_continue(estimator: Any) -> bool:

@@ -23,8 +23,8 @@ from s3vm.estimators.representations import tune_representations, usual_represen
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
 from s3vm.estimators.settings import inherits_settings, numbers_above_0
 from s3vm.estimators.validation import given_rows
-from s3vm.kernels import Gamma, Kernel
-from s3vm.solvers import Solver, solver
+from s3vm.kernels import Gamma, Kernel, KernelName
+from s3vm.solvers import Solver, SolverName, solver
 from s3vm.training.loop import StoppingRules
 
 _FEW_LABELS_C = 30.0
@@ -86,9 +86,9 @@ class S3VMClassifierCV(S3VMClassifier):
     @inherits_settings(S3VMClassifier, without=("C", "warm_start"))
     def __init__(
         self,
-        solver: str | Solver = "auto",
+        solver: SolverName | Solver = "auto",
         *,
-        kernel: str | Kernel = "auto",
+        kernel: KernelName | Kernel = "auto",
         gamma: Gamma = "median",
         n_components: int | Literal["auto"] | None = "auto",
         Cs: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),

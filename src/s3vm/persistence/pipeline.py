@@ -50,14 +50,17 @@ class FittedParts(NamedTuple):
 
 
 def split_pipeline(estimator: Any) -> FittedParts:
-    """The parts of a fitted classifier or of a fitted ``Pipeline`` of ``StandardScaler`` and classifier."""
+    """The parts of a classifier, of a ``Pipeline`` of ``StandardScaler`` and classifier, or of a search over them."""
+    estimator = getattr(estimator, "best_estimator_", estimator)  # of a search
     classifier, scaler, step_names = estimator, None, ()
     if isinstance(estimator, Pipeline) and len(estimator.steps) == 2:
         step_names, (scaler, classifier) = zip(*estimator.steps, strict=True)
     if type(classifier) not in CLASSIFIERS.values() or (step_names and type(scaler) is not StandardScaler):
+        steps = estimator.named_steps.values() if isinstance(estimator, Pipeline) else [estimator]
         raise TypeError(
-            f"cannot save, export or compress {estimator!r}: give an {' or '.join(CLASSIFIERS)}, or a Pipeline of "
-            "StandardScaler and one of them. pickle and skops take any estimator"
+            f"cannot save, export or compress {' and '.join(type(step).__name__ for step in steps)}: give an "
+            f"{' or '.join(CLASSIFIERS)}, a Pipeline of StandardScaler and one of them, or a fitted search over these. "
+            "pickle and skops take any estimator, and s3vm.register_onnx() lets skl2onnx convert any pipeline"
         )
     for part in (scaler, classifier):
         if part is not None:

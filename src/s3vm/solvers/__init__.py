@@ -3,6 +3,8 @@
 To add one, write its file and add a line to `SOLVERS`.
 """
 
+from typing import Literal
+
 from s3vm._utils.registry import lookup
 from s3vm.solvers.base import Solver, State
 from s3vm.solvers.batch import Batch
@@ -30,10 +32,13 @@ __all__ = [
     "Newton",
     "PrintedTSG",
     "Solver",
+    "SolverName",
     "State",
     "Theorem",
     "solver",
 ]
+
+SolverName = Literal["auto", "tsg", "printed_tsg", "frs", "bgs", "batch", "cccp", "light", "newton", "incremental"]
 
 SOLVERS: dict[str, type] = {
     "tsg": TSG,
