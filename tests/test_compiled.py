@@ -7,6 +7,8 @@ CODE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from kept import outer
+if "lazy" in sys.argv:
+    outer.load()
 print(outer.outer(1.0), sum(outer.outer.stats.cache_hits.values()))
 """
 
@@ -18,18 +20,19 @@ def test_what_a_kept_function_is_made_of_is_watched(tmp_path):
     (folder / "__init__.py").touch()
     (folder / "outer.py").write_text(
         "from s3vm._utils.compiled import compiled\nfrom kept.inner import inner\n\n"
-        "@compiled()\ndef outer(x):\n    return inner(x)\n"
+        "@compiled()\ndef outer(x):\n    return inner(x)\n\n\ndef load():\n    from kept import lazy\n"
     )
+    (folder / "lazy.py").write_text("LOADED = True\n")
 
-    def run(factor):
+    def run(factor, *more):
         (folder / "inner.py").write_text(f"from numba import njit\n\n@njit\ndef inner(x):\n    return {factor} * x\n")
         done = subprocess.run(
-            [sys.executable, "-B", "-c", CODE, tmp_path], capture_output=True, text=True, timeout=300, check=True
+            [sys.executable, "-B", "-c", CODE, tmp_path, *more], capture_output=True, text=True, timeout=300, check=True
         )
         return done.stdout.split()
 
     assert run(2.0) == ["2.0", "0"]
-    assert run(2.0) == ["2.0", "1"]
+    assert run(2.0, "lazy") == ["2.0", "1"], "whatever else is loaded"
     (file,) = (folder / "__pycache__").glob("*.nbc")
     whole = bytearray(file.read_bytes())
     for at in range(len(whole) // 7, len(whole), len(whole) // 7):  # what is damaged is never run

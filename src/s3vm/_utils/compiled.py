@@ -43,10 +43,11 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 def _sources(module: str) -> str:
     """The digest of all source files that a function of this module may use.
 
-    These are the module's own file and those of all modules that it imports from its package, directly or not.
+    These are the module's own file and those of all modules that it imports from its package, directly or not. Imports
+    inside functions do not count: what they load, compiled code cannot name, and may or may not have been loaded yet.
     """
     package = module.partition(".")[0]
-    imports = re.compile(rf"^\s*(?:from|import)\s+({package}\.[\w.]+|{package})(?:\s+import\s+(\([^)]*\)|.*))?", re.M)
+    imports = re.compile(rf"^(?:from|import)\s+({package}\.[\w.]+|{package})(?:\s+import\s+(\([^)]*\)|.*))?", re.M)
     waiting, contents = [module], dict[str, str]()
     while waiting:
         name = waiting.pop()
