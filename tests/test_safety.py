@@ -34,7 +34,10 @@ def test_unlabeled_rows_that_help_are_used():
     svc = SVC(C=clf.C_, gamma=clf.kernel_.width).fit(X[:60], y[:60])
     assert clf.safety_.weight in (0.3, 1.0)
     assert clf.score(X[60:], y[60:]) > svc.score(X[60:], y[60:]) + 0.02
-    assert "lowered the cross-validated Brier score" in str(clf.safety_)
+    before, after = clf.safety_.scores[0.0], clf.safety_.scores[clf.safety_.weight]
+    assert clf.safety_.outcome == "helped"
+    change = f"lowered the cross-validated error from {before['error']:.1%} to {after['error']:.1%} and the Brier score"
+    assert change in str(clf.safety_)
     assert set(clf.safety_.scores) == {0.0, 0.3, 1.0}
     for measures in clf.safety_.scores.values():
         assert set(measures) == {"brier", "error", "balanced_error", "average_precision", "z"}
@@ -93,6 +96,37 @@ def test_the_rule():
     assert choose(codes, poor, {0.3: 1000 * poor}).weight == 0, "the scale of scores does not count"
     unknown = np.where(np.arange(200)[:, None] < 197, np.nan, poor)
     assert "too few" in choose(codes, unknown, {1.0: good}).sentence
+
+
+@pytest.mark.parametrize(
+    ("supervised", "outcome", "text"),
+    [
+        ([3, -1, 2, 2], "helped", "lowered the cross-validated error from 25.0% to 0.0% and the Brier score from"),
+        ([0.1, 0.2, 3, 2], "helped the probabilities", r"score from .*, while the error stayed at 0.0%;"),
+    ],
+)
+def test_sentence_and_outcome_agree_with_the_numbers(supervised, outcome, text):
+    codes = np.tile([0, 0, 1, 1], 25)
+    signs = np.where(codes, 1.0, -1.0)
+    before, after = (signs * np.tile(sizes, 25) for sizes in (supervised, [2.0, 2.0, 2.0, 2.0]))
+    safety = choose(codes, before[:, None], {1.0: after[:, None]})
+    assert safety.weight == 1
+    assert safety.outcome == outcome
+    assert re.search(text, safety.sentence)
+    assert choose(codes, after[:, None], {1.0: before[:, None]}).outcome == "did not help"
+    assert choose(codes[:2], after[:2, None], {1.0: before[:2, None]}).outcome == "not used"
+
+
+def test_an_error_that_rose_is_never_said_to_have_been_lowered():
+    """The Brier score falls, since most rows are surer, but one more row in 25 is wrong, all of a rare class."""
+    codes = np.tile(np.r_[np.zeros(22, int), 1, 1, 1], 8)
+    signs = np.where(codes, 1.0, -1.0)
+    before = signs * np.tile(np.r_[np.full(22, 0.4), 0.4, 0.4, 3.0], 8)
+    after = signs * np.tile(np.r_[np.full(22, 2.0), -0.1, 2.0, 2.0], 8)
+    safety = choose(codes, before[:, None], {1.0: after[:, None]})
+    assert safety.weight == 1
+    assert safety.outcome == "mixed"
+    assert ", while the error rose from 0.0% to 4.0%, but the balanced error rose from 0.0% to 16.7%;" in str(safety)
 
 
 def test_brier_losses():

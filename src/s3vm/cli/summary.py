@@ -26,7 +26,7 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Projection": escape(model["projection"] or "") or None,
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Balanced error": percent(held_out["balanced_error"]) if imbalanced else None,
-        "Unlabelled rows": _verdict_text(verdict, held_out),
+        "Unlabelled rows": _verdict_text(verdict),
         "Test error": None if test is None else f"{interval_text(test)}  [dim]{test['rows']:,} rows[/dim]",
         "Took": f"{seconds(result['seconds']['reading'])} to read, {seconds(result['seconds']['training'])} to train",
         "Model": f"{escape(model['file'])}  [dim]{file_size(model['bytes'])}[/dim]",
@@ -165,7 +165,7 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Scaling": "each feature to unit variance" if result["scaled"] else "none",
         "Training": f"solver {escape(model['solver'])}, {steps}seed {result['seed']}",
         "Held-out error": None if held_out is None else interval_text(held_out),
-        "Unlabelled rows": _verdict_text(result["unlabeled"], held_out),
+        "Unlabelled rows": _verdict_text(result["unlabeled"]),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),
         "Written by": escape(", ".join(f"{name} {version}" for name, version in versions.items())) or None,
     }
@@ -206,12 +206,11 @@ def _function_text(model: dict[str, Any]) -> str:
     return f"{model['kernel']} kernel, gamma {model['gamma']:.3g}, C {model['C']:g}: {' and '.join(parts)}"
 
 
-def _verdict_text(verdict: dict[str, Any] | None, held_out: dict[str, Any] | None) -> str | None:
+def _verdict_text(verdict: dict[str, Any] | None) -> str | None:
     if verdict is None:
         return None
-    color = "green" if verdict["weight"] else "yellow"
-    outcome = "helped" if verdict["weight"] else "did not help" if held_out is not None else "not used"
-    return f"[{color}]{outcome}[/]: {escape(verdict['verdict'])}"
+    color = "green" if verdict["outcome"].startswith("helped") else "yellow"
+    return f"[{color}]{verdict['outcome']}[/]: {escape(verdict['verdict'])}"
 
 
 def _listed(names: list[str]) -> str:

@@ -18,7 +18,7 @@ from s3vm.estimators.learning import attributes, learn
 from s3vm.estimators.parameters import NestedParameters
 from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, scores_of
-from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows
+from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.row_attributes import RowAttributes
@@ -160,7 +160,6 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     zero_based_: bool | None = None
     _calibrator: Temperature
     _resume_point: ResumePoint | None = None
-    _fitted_rows: FittedRows | None = None
     _labeled_rows: TrainingRows | None = None  # of partial_fit, until unlabelled rows come
 
     def __init__(

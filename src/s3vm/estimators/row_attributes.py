@@ -6,7 +6,8 @@ import numpy as np
 
 from s3vm._utils.typing import Array
 from s3vm.estimators.prediction import Temperature, transduced_codes
-from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.preparation import FittedRows, PreparedRows
+from s3vm.estimators.suggestions import suggest
 
 
 class HeldOut(NamedTuple):
@@ -31,10 +32,11 @@ class HeldOut(NamedTuple):
 
 
 class RowAttributes:
-    """The attributes of a fitted classifier that have an entry per row given to `fit`."""
+    """The attributes of a fitted classifier that have an entry per row given to `fit`, and which rows to label next."""
 
     classes_: Array
     _held_out: HeldOut
+    _fitted_rows: FittedRows | None = None
     _transduction: Array | None = None
 
     @property
@@ -73,3 +75,20 @@ class RowAttributes:
         order = np.argsort(-doubt, kind="stable")[: np.count_nonzero(doubt)]
         columns: dict[str, Any] = {"row": rows, "label": self.classes_[codes], "predicted": self.classes_[predicted]}
         return {name: column[order] for name, column in (columns | {"doubt": doubt}).items()}
+
+    def suggest(self, X: Any, n: int = 20, y: Any = None, *, random_state: int = 0) -> Array:
+        """The numbers of the `n` rows of X to label next, the most informative first.
+
+        They are in doubt, differ from each other and from the rows that have a label, and are near many others. Every
+        fifth is drawn at random, so that the shares of the classes can be estimated from these.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n_rows, n_features)
+            Rows with or without labels; of more than 2,000 without, a random sample is searched.
+        n : int, default 20
+        y : array of shape (n_rows,) or None, default None
+            The labels of X, with marks, so that no labelled row is suggested; None: those given to `fit`.
+        random_state : int, default 0
+        """
+        return suggest(self, X, n, y, random_state)

@@ -53,6 +53,14 @@ class Safety:
         if not all(0 <= error <= 1 for error in errors):
             raise ValueError("the error rates of a Safety must lie in [0, 1]")
 
+    @property
+    def outcome(self) -> str:
+        """What the unlabelled rows did to the held-out predictions, in a few words."""
+        if not self.weight:
+            return "did not help" if self.scores else "not used"
+        change = change_text(self.scores[0.0]["error"], self.scores[self.weight]["error"])
+        return {"fell": "helped", "stayed": "helped the probabilities"}.get(change.split()[0], "mixed")
+
     def __str__(self) -> str:
         return self.sentence
 
@@ -120,17 +128,31 @@ def _decided(
 ) -> Safety:
     """The choice of a weight: `cause` is what lowered the Brier score, and `used` what the model consists of."""
     before, after = scores[0.0], scores[weight]
-    sentence = "unlabelled rows did not lower the cross-validated Brier score; using the supervised solution"
+    sentence = "unlabelled rows did not clearly lower the cross-validated Brier score; using the supervised solution"
     if weight:
-        sentence = (
-            f"{cause} lowered the cross-validated Brier score from {before['brier']:.4f} to {after['brier']:.4f} and "
-            f"changed the error from {before['error']:.1%} to {after['error']:.1%}; using {used}"
-        )
+        sentence = f"{cause} {_changes(before, after)}; using {used}"
     n_labeled, counts = len(codes), np.bincount(codes)
     uncertain = n_labeled < max(_UNCERTAIN, _UNCERTAIN_PER_CLASS * int(np.count_nonzero(counts)))
     if uncertain:
         sentence += f". With only {n_labeled} labelled rows to hold out, this choice is uncertain"
     return Safety(weight, scores, n_labeled, uncertain, sentence)
+
+
+def _changes(before: dict[str, float], after: dict[str, float]) -> str:
+    """What became better, what stayed and what became worse, in words that agree with the numbers as printed."""
+    brier = f"Brier score from {before['brier']:.4f} to {after['brier']:.4f}"
+    error, balanced = (change_text(before[name], after[name]) for name in ("error", "balanced_error"))
+    if error.startswith("fell"):
+        text = f"lowered the cross-validated error {error.removeprefix('fell ')} and the {brier}"
+    else:
+        text = f"lowered the cross-validated {brier}, while the error {error}"
+    return f"{text}, but the balanced error {balanced}" if balanced.startswith("rose") else text
+
+
+def change_text(before: float, after: float) -> str:
+    """How an error rate changed, as printed: "fell from 3.0% to 2.0%", "rose from …" or "stayed at 3.0%"."""
+    old, new = f"{before:.1%}", f"{after:.1%}"
+    return f"stayed at {old}" if old == new else f"{'fell' if after < before else 'rose'} from {old} to {new}"
 
 
 def not_compared(safety: Safety) -> Safety:

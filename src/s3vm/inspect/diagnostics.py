@@ -220,9 +220,21 @@ def held_out_error(clf: S3VMClassifier, n_labeled: int = 0) -> dict[str, Any] | 
     return error_measures(error * n_labeled, n_labeled) | {"balanced_error": balanced}
 
 
+def held_out_measures(clf: S3VMClassifier) -> dict[str, Any] | None:
+    """Errors, recall and precision of the labelled rows held out by a fit; None if there are none, or after loading."""
+    if not hasattr(clf, "_held_out"):
+        return None
+    _, _, codes, scores, _ = clf._held_out
+    known = np.isfinite(scores).all(axis=1)
+    return score_measures(codes[known], scores[known], clf.classes_) if known.any() else None
+
+
 def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
     """Whether the unlabelled rows helped, if that was tested."""
-    return None if clf.safety_ is None else {"weight": clf.safety_.weight, "verdict": clf.safety_.sentence}
+    safety = clf.safety_
+    if safety is None:
+        return None
+    return {"weight": safety.weight, "outcome": safety.outcome, "verdict": safety.sentence}
 
 
 def largest_weights(model: Model, names: Sequence[str] | None = None, most: int = 5) -> dict[str, float] | None:

@@ -1,6 +1,8 @@
 """The report of a fitted classifier."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +11,23 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from s3vm._utils.optional import optional
-from s3vm.estimators.safety import Safety
+from s3vm._utils.typing import Array
+from s3vm.estimators.safety import Safety, change_text
 from s3vm.inspect import diagnostics, plot
-from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, held_out_error, score_measures
-from s3vm.inspect.page import Section, write_page
+from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, score_measures
+from s3vm.inspect.half_fit import HalfFit, column_importance, fit_on_half, more_labels
+from s3vm.inspect.page import Section, cell_text, write_page
 from s3vm.model import Model
 
 _MEASURES = {
     "brier": ("Brier score", ".4f"),
-    "z": ("change of the Brier score, in standard errors", ".2f"),
+    "z": ("z", ".2f"),
     "error": ("error", ".1%"),
     "balanced_error": ("balanced error", ".1%"),
     "average_precision": ("average precision", ".1%"),
 }
-_MOST_COLUMNS = 20
+_MOST_COLUMNS, _MOST_ROWS, _MOST_VALUES = 20, 10, 4  # in tables: columns, rows, and columns of these rows
+_MOST_CLASSES = 5  # with more, confusions are listed
 _WIDTH = 4.8  # inches: narrow enough to be readable on a phone
 
 
@@ -67,9 +72,10 @@ class _Fit:
     """A classifier, the rows it was fitted to, and its predictions for test rows."""
 
     def __init__(self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None) -> None:
-        self.clf, self.X, self.test_rows, self.test = clf, X if hasattr(X, "shape") else np.asarray(X), test, None
+        self.clf, self.X, self.y = clf, X if hasattr(X, "shape") else np.asarray(X), y
+        self.test_rows, self.test = test, None
         self.classifier = final_classifier(clf)
-        self.safety = getattr(self.classifier, "safety_", None)
+        self.safety: Safety | None = getattr(self.classifier, "safety_", None)
         self.names = class_names(clf)
         self.codes, self.sample = diagnostics.class_codes(clf, X, y), Sample(clf, self.X, y)
         self.n_labeled, self.n_unlabeled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
@@ -78,6 +84,14 @@ class _Fit:
             rows = np.flatnonzero(codes >= 0)
             scores = clf.decision_function(_safe_indexing(test[0], rows)).reshape(len(rows), -1)
             self.test = score_measures(codes[rows], scores, clf.classes_)
+            self.test_rows = _safe_indexing(test[0], rows), clf.classes_[codes[rows]]
+        self.held_out = diagnostics.held_out_measures(self.classifier)
+        self.judged = self.test or self.held_out
+
+    @cached_property
+    def half(self) -> HalfFit | None:
+        """The same, fitted with half of the labels."""
+        return fit_on_half(self.clf, self.X, self.codes)
 
     def weight(self) -> float:
         """The weight of the unlabelled rows in the model."""
@@ -89,17 +103,62 @@ class _Fit:
         return float(self.n_labeled / self.n_unlabeled if weight == "paper" else weight)
 
     def summary(self) -> str:
-        rows = f"Learnt from {self.n_labeled:,} labelled and {self.n_unlabeled:,} unlabelled rows"
-        if self.safety is not None:
-            return f"{rows}: {self.safety.sentence}."
-        if self.weight() == 0:
-            return f"{rows}: a supervised SVM, which ignores the unlabelled ones."
-        return f"{rows}, the unlabelled ones with weight {self.weight():.3g}."
+        """What the figures mean, a paragraph each."""
+        return "\n\n".join(filter(None, [self._quality(), self._gain(), self._warning()]))
+
+    def _quality(self) -> str:
+        if self.judged is None:
+            return (
+                "No prediction of a labelled row held out is known, so nothing can be said of errors: give test rows."
+            )
+        name, share = _largest_class(self.judged)
+        low, high = (round(100 * (1 - self.judged[end])) for end in ("high", "low"))
+        text = (
+            f"Of 100 such rows, about {round(100 * (1 - self.judged['error']))} are classified correctly (95% interval "
+            f"{low} to {high}); always guessing the largest class, {name}, gets {round(100 * share)}."
+        )
+        if self.test is not None:
+            return f"{text} This was measured on {self.test['rows']:,} test rows."
+        return (
+            f"{text} This was measured on {self.judged['rows']:,} labelled rows, each predicted by a model trained "
+            "without it; it is slightly optimistic if the same rows chose the settings."
+        )
+
+    def _gain(self) -> str:
+        """Whether unlabelled rows helped."""
+        safety = self.safety
+        if safety is None:
+            used = f"were used with weight {self.weight():.3g}, untested" if self.weight() else "were not used"
+            return f"Unlabelled rows {used}." if self.n_unlabeled else ""
+        if not safety.weight:
+            reason = "There were too few labelled rows to see whether unlabelled rows help"
+            if safety.scores:
+                reason = "Unlabelled rows were tried and did not clearly help"
+            return f"{reason}, so the classifier has learnt from the labelled rows alone."
+        change = change_text(safety.scores[0.0]["error"], safety.scores[safety.weight]["error"])
+        text = {
+            "helped": "Unlabelled rows helped: the held-out error {}.",
+            "helped the probabilities": "Unlabelled rows made the probabilities more accurate; the held-out error {}.",
+            "mixed": "Unlabelled rows made the probabilities more accurate, but the held-out error {}.",
+        }[safety.outcome].format(change)
+        doubt = f" With only {safety.n_labeled} labelled rows to hold out, this is uncertain."
+        return text + doubt * safety.uncertain
+
+    def _warning(self) -> str:
+        if self.safety is None or not self.safety.weight:
+            return ""
+        before, after = (self.safety.scores[weight]["balanced_error"] for weight in (0.0, self.safety.weight))
+        change = change_text(before, after)
+        if not change.startswith("rose"):
+            return ""
+        return (
+            f"Warning: with unlabelled rows, the balanced error {change}: rows of rare classes are missed more often. "
+            "If these matter, compare with unlabeled_weight=0."
+        )
 
     def headline(self) -> dict[str, str]:
         figures = {}
-        held_out = held_out_error(self.classifier, self.n_labeled)
-        for name, measures in {"Test error": self.test, "Cross-validated error": held_out}.items():
+        for name, measures in {"Test error": self.test, "Held-out error": self.held_out}.items():
             if measures is not None:
                 figures[name] = f"{measures['error']:.1%}\n95% interval {_interval(measures)}"
         figures["Labelled rows"] = f"{self.n_labeled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
@@ -107,32 +166,73 @@ class _Fit:
         return figures
 
     def sections(self) -> Iterator[Section]:
+        yield from self.answers()
+        for section in self.details():
+            yield replace(section, folded=True)
+
+    def answers(self) -> Iterator[Section]:
+        """What somebody who decides about the classifier needs."""
+        if self.judged is not None:
+            text = f"Numbers of {'test' if self.test else 'held-out'} rows, by their class and by the predicted one."
+            yield Section("Which classes are confused", text, table=_confusion(self.names, self.judged["confusion"]))
+        if self.held_out is not None and len(self.classifier.doubtful_["row"]):
+            yield self.rows_to_check()
+        if self.n_unlabeled:
+            yield self.next_rows()
+        if self.half is not None and self.held_out is not None:
+            outlook = more_labels(self.half.measures, self.held_out, self.n_labeled)
+            yield Section("Would more labels help?", outlook["sentence"])
+        judge = HalfFit(self.clf, *self.test_rows, {}) if self.test_rows is not None else self.half
+        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.sample.feature_names)
+        if table:
+            text = "By how much the error rises where the values of a column are shuffled among rows not trained on."
+            n_others = self.X.shape[1] - len(table["column"])
+            text += f" Of the other {n_others:,} columns, no effect is measurable." if n_others else ""
+            yield Section("Which columns matter", text, table={k: v[:_MOST_COLUMNS] for k, v in table.items()})
+
+    def rows_to_check(self) -> Section:
+        doubtful = self.classifier.doubtful_
+        n, rows = len(doubtful["row"]), doubtful["row"][:_MOST_ROWS]
+        text = (
+            f"Labels that contradict the prediction of a model that was not trained on them: {n:,}, the worst first. "
+            "Either the label is wrong, or the row is unusual. Rows are counted from 0."
+        )
+        doubt = [f"{doubt:.0%}" for doubt in doubtful["doubt"][:_MOST_ROWS]]
+        columns = {name: doubtful[name][:_MOST_ROWS] for name in ("row", "label", "predicted")}
+        return Section("Rows to check", text, table=columns | {"doubt": doubt} | self._values(rows))
+
+    def next_rows(self) -> Section:
+        estimator = getattr(self.clf, "best_estimator_", self.clf)
+        X = estimator[:-1].transform(self.X) if isinstance(estimator, Pipeline) else self.X
+        rows = self.classifier.suggest(X, min(_MOST_ROWS, self.n_unlabeled), self.y)
+        text = (
+            "The labels of these rows would tell most about the others: they are in doubt, near many other rows, and "
+            "differ from each other. Every fifth is drawn at random, so that the classes' shares can be estimated."
+        )
+        predicted = self.clf.predict(_safe_indexing(self.X, rows))
+        return Section("What to label next", text, table={"row": rows, "predicted": predicted} | self._values(rows))
+
+    def _values(self, rows: Array) -> dict[str, list[str]]:
+        """What is in the first columns of a frame, in one column that a narrow screen can wrap."""
+        if not hasattr(self.X, "columns") or (len(rows) and rows.max() >= len(self.X)):
+            return {}
+        some = _safe_indexing(self.X, rows)
+        columns = {str(name): list(some[name]) for name in list(self.X.columns[:_MOST_VALUES])}
+        cells = ([f"{name} {cell_text(cell)}" for cell in column] for name, column in columns.items())
+        return {"first columns": [", ".join(texts) for texts in zip(*cells, strict=True)]}
+
+    def details(self) -> Iterator[Section]:
         if self.safety is not None and self.safety.scores:
-            sentence = self.safety.sentence[:1].upper() + self.safety.sentence[1:]
             text = (
-                f"{sentence}.\n\nMeasured on {self.safety.n_labeled:,} labelled rows, each scored by a model trained "
-                "without it. Weight 0 is the supervised SVM."
+                f"{self.safety.sentence[:1].upper()}{self.safety.sentence[1:]}.\n\nMeasured on "
+                f"{self.safety.n_labeled:,} labelled rows held out. Weight 0 is the supervised SVM, and "
+                "z the change of the Brier score in standard errors."
             )
-            yield Section("Did unlabelled rows help?", text, table=_weights(self.safety))
-        if self.test is not None:
-            text = f"{self.test['rows']:,} rows that were not trained on."
-            yield Section("On test rows", text, table=self.test_table(self.test))
+            yield Section("With and without unlabelled rows", text, table=_weights(self.safety))
         yield Section("The classes", table=self.classes())
         if self.classifier.model_.projection is not None:
             yield self.columns(self.classifier.model_)
         yield from self.pictures()
-
-    def test_table(self, test: dict[str, Any]) -> dict[str, list[Any]]:
-        values = {"error": test["error"]}
-        if sum(facts["rows"] > 0 for facts in test["classes"].values()) > 1:
-            values["balanced error"] = test["balanced_error"]
-        if "average_precision" in test:
-            values[f"average precision of {self.names[1]}"] = test["average_precision"]
-        return {
-            "measure": list(values),
-            "value": [f"{value:.1%}" for value in values.values()],
-            "95% interval": [_interval(test)] + [""] * (len(values) - 1),
-        }
 
     def classes(self) -> dict[str, list[Any]]:
         codes = range(len(self.names))
@@ -140,10 +240,10 @@ class _Fit:
         table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labeled.tolist()}
         if self.n_unlabeled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
-            table["share of unlabelled rows, predicted"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
-        if self.test is not None:
-            facts = self.test["classes"].values()
-            table["test rows"] = [entry["rows"] for entry in facts]
+            table["predicted share of unlabelled rows"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
+        if self.judged is not None:
+            facts = self.judged["classes"].values()
+            table["test rows" if self.test else "held-out rows"] = [entry["rows"] for entry in facts]
             for name in ("recall", "precision"):
                 table[name] = ["–" if np.isnan(entry[name]) else f"{entry[name]:.1%}" for entry in facts]
         return table
@@ -159,7 +259,7 @@ class _Fit:
 
     def pictures(self) -> Iterator[Section]:
         clf = self.clf
-        if getattr(self.classifier, "history_", None):
+        if len(getattr(self.classifier, "history_", {}).get("iteration", ())) > 1:
             text = "Thin lines are single iterations, thick ones their running mean."
             first = list(self.safety.scores)[1:2] if self.safety is not None else []
             if first and first[0] != self.weight():
@@ -198,12 +298,36 @@ def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
 
 def _weights(safety: Safety) -> dict[str, list[Any]]:
     weights = sorted(safety.scores)
-    chosen = ["yes" if weight == safety.weight else "" for weight in weights]
-    table: dict[str, list[Any]] = {"weight": weights, "chosen": chosen}
+    names = [f"{weight:g}" + ", chosen" * (weight == safety.weight) for weight in weights]
+    table: dict[str, list[Any]] = {"weight": names}
     for name, (title, form) in _MEASURES.items():
         if name in safety.scores[0.0]:
             table[title] = [format(safety.scores[weight][name], form) for weight in weights]
     return table
+
+
+def _largest_class(measures: dict[str, Any]) -> tuple[Any, float]:
+    """The most frequent class of the rows that were judged, and its share."""
+    rows = {name: entry["rows"] for name, entry in measures["classes"].items()}
+    name = max(rows, key=lambda each: rows[each])
+    return name, rows[name] / measures["rows"]
+
+
+def _confusion(names: list[str], confusion: list[list[int]]) -> dict[str, list[Any]]:
+    """The matrix; with many classes, the pairs that are confused most."""
+    if len(names) <= _MOST_CLASSES:
+        return {"class": names} | {
+            f"as {name}": list(column) for name, column in zip(names, zip(*confusion, strict=True), strict=True)
+        }
+    counts = np.array(confusion)
+    np.fill_diagonal(counts, 0)
+    pairs = [divmod(int(at), len(names)) for at in np.argsort(-counts, axis=None, kind="stable")[:_MOST_ROWS]]
+    pairs = [pair for pair in pairs if counts[pair]]
+    return {
+        "class": [names[true] for true, _ in pairs],
+        "predicted as": [names[predicted] for _, predicted in pairs],
+        "rows": [int(counts[pair]) for pair in pairs],
+    }
 
 
 def _interval(measures: dict[str, Any]) -> str:

@@ -57,6 +57,7 @@ class Section:
     table: Table | None = None
     figure: "Figure | None" = None
     data: Table | None = None
+    folded: bool = False  # among the details at the end of the page
 
 
 def write_page(
@@ -87,14 +88,21 @@ def write_page(
     sections = [*sections]
     if settings:
         values = [value if isinstance(value, str) else repr(value) for value in settings.values()]
-        sections.append(Section("Settings", table={"setting": list(settings), "value": values}))
-    facts = machine_facts()
-    sections.append(Section("Machine and versions", table={"name": list(facts), "value": list(facts.values())}))
+        sections.append(Section("Settings", table={"setting": list(settings), "value": values}, folded=True))
+    facts, columns = machine_facts(), ("name", "value")
+    table = dict(zip(columns, zip(*facts.items(), strict=True), strict=True))
+    sections.append(Section("Machine and versions", table=table, folded=True))
+    parts = [_section(number, section) for number, section in enumerate(sections)]
+    shown, folded = (
+        [part for part, section in zip(parts, sections, strict=True) if section.folded is is_folded]
+        for is_folded in (False, True)
+    )
+    details = "\n".join(["<details>", "<summary>Technical details</summary>", *folded, "</details>"])
     page = Template(folder.joinpath("page.html").read_text("utf-8")).substitute(
         title=escape(title),
         summary=_paragraphs(summary),
         headline=_headline(headline or {}),
-        sections="\n".join(_section(number, section) for number, section in enumerate(sections)),
+        sections="\n".join([*shown, details]),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         time=f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%d %B %Y, %H:%M %Z}</time>',
@@ -126,7 +134,9 @@ def _headline(figures: Mapping[str, str]) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
+    parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+    kinds = [' class="warning"' if part.startswith("Warning:") else "" for part in parts]
+    return "\n".join(f"<p{kind}>{escape(part)}</p>" for part, kind in zip(parts, kinds, strict=True))
 
 
 def _table(table: Table) -> str:
@@ -136,7 +146,9 @@ def _table(table: Table) -> str:
     lines += [f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True)]
     lines += ["</tr></thead>", "<tbody>"]
     for row in zip(*columns.values(), strict=True):
-        cells = (f"<td{kind}{_value(cell)}>{escape(_text(cell))}</td>" for cell, kind in zip(row, kinds, strict=True))
+        cells = (
+            f"<td{kind}{_value(cell)}>{escape(cell_text(cell))}</td>" for cell, kind in zip(row, kinds, strict=True)
+        )
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody>", "</table></div>"])
 
@@ -160,7 +172,8 @@ def _value(cell: Any) -> str:
     return f' data-value="{float(cell)!r}"' if isinstance(cell, int | float | np.number) else ""
 
 
-def _text(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
+    """A value as a table shows it."""
     if cell is None or (isinstance(cell, float | np.floating) and np.isnan(cell)):
         return "–"
     if isinstance(cell, bool | np.bool_):

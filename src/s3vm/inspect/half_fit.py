@@ -1,0 +1,92 @@
+"""A second fit, on half of the labels: whether more labels would help, and which columns matter."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.inspection import permutation_importance
+from sklearn.utils import _safe_indexing
+
+from s3vm._utils.typing import Array
+from s3vm.estimators.folds import stratified_folds
+from s3vm.inspect.diagnostics import error_measures, final_classifier
+
+_FEWEST = 20  # labelled rows, of which half are left out
+_MOST_COLUMNS, _MOST_ROWS = 100, 500  # columns that are shuffled, and rows in which
+_REPEATS = 5
+
+
+class HalfFit(NamedTuple):
+    """An estimator that was fitted with half of the labels, and the rows whose labels it was not given."""
+
+    estimator: Any
+    X: Any
+    y: Array
+    measures: dict[str, Any]  # its error there
+
+    @property
+    def n_labeled(self) -> int:
+        return int(self.measures["n_labeled"])
+
+
+def fit_on_half(clf: Any, X: Any, codes: Array) -> HalfFit | None:
+    """The classifier, fitted again; None if there are too few labels of a class, or the fit fails."""
+    labeled = np.flatnonzero(codes >= 0)
+    counts = np.bincount(codes[labeled])
+    if len(labeled) < _FEWEST or counts.min() < 2:
+        return None
+    left_out = labeled[stratified_folds(codes[labeled], 2, seed=0) == 1]
+    y = np.full(len(codes), final_classifier(clf).unlabeled, dtype=object)
+    y[labeled] = clf.classes_[codes[labeled]].tolist()
+    truth, y[left_out] = clf.classes_[codes[left_out]], final_classifier(clf).unlabeled
+    estimator = clone(getattr(clf, "best_estimator_", clf))
+    rows = _safe_indexing(X, left_out)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wrong = estimator.fit(X, y).predict(rows) != truth
+    except (MemoryError, ValueError):
+        return None
+    measures = error_measures(int(wrong.sum()), len(wrong)) | {"n_labeled": len(labeled) - len(left_out)}
+    return HalfFit(estimator, rows, truth, measures)
+
+
+def more_labels(half: dict[str, Any], full: dict[str, Any], n_labeled: int) -> dict[str, Any]:
+    """Whether more labels would help, in a sentence, and the error that twice as many might give.
+
+    `half` and `full` are errors with half of the labels and with all of them.
+    """
+    gain = half["error"] - full["error"]
+    spread = float(np.hypot(half["standard_error"], full["standard_error"]))
+    errors = f"the error is {_error_text(half)}, with all {n_labeled:,} it is {_error_text(full)}"
+    text = f"With {half['n_labeled']:,} labels {errors}."
+    if gain <= spread:
+        text += " The difference is within chance: these rows do not show that more labels would help."
+        return {"sentence": text, "error_at_twice": None}
+    best = full["error"] ** 2 / half["error"]
+    worst = (full["error"] + best) / 2
+    text += (
+        f" If twice as many again ({2 * n_labeled:,}) lower it by the same factor, or by half as much, it would be "
+        f"about {best:.1%} to {worst:.1%}."
+    )
+    return {"sentence": text, "error_at_twice": [best, worst]}
+
+
+def _error_text(measures: dict[str, Any]) -> str:
+    return f"{measures['error']:.1%} (95% interval {100 * measures['low']:.1f} to {measures['high']:.1%})"
+
+
+def column_importance(estimator: Any, X: Any, y: Array, names: list[str]) -> dict[str, list[Any]] | None:
+    """By how much the error rises where a column's values are shuffled among rows that were not trained on."""
+    if sparse.issparse(X) or X.shape[1] > _MOST_COLUMNS:
+        return None
+    rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]
+    X, y = _safe_indexing(X, rows), y[rows]
+    rise = permutation_importance(estimator, X, y, scoring="accuracy", n_repeats=_REPEATS, random_state=0)
+    order = np.argsort(-rise.importances_mean, kind="stable")
+    order = order[rise.importances_mean[order] > 0]
+    mean, spread = rise.importances_mean[order], rise.importances_std[order]
+    texts = [f"{100 * m:.1f} ± {100 * s:.1f} points" for m, s in zip(mean, spread, strict=True)]
+    return {"column": [names[at] for at in order], "rise of the error": texts}
