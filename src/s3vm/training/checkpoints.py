@@ -155,7 +155,7 @@ class CheckpointWriter:
         self._path, self._run, self._every, self._resume = path, run, every, resume
         self._last = time.monotonic()
         if os.path.exists(path) and not resume:
-            os.replace(path, f"{path}.old")  # resume=True may have been forgotten
+            os.replace(os.path.realpath(path), os.path.realpath(f"{path}.old"))  # resume=True may have been forgotten
 
     def stored(self) -> Checkpoint | None:
         """The checkpoint to resume from, if there is one."""

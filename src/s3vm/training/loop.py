@@ -67,8 +67,9 @@ class StoppingRules:
             raise ValueError(f"checkpoint={checkpoint!r} cannot be written: give a file in a folder that exists")
         if not os.access(folder, os.W_OK):
             raise ValueError(f"checkpoint={checkpoint!r} cannot be written: {folder} is read-only")
-        if os.path.exists(checkpoint) and not self.resume and not checkpoints.is_checkpoint(checkpoint):
-            raise ValueError(f"checkpoint={checkpoint!r} is another kind of file: give another name")
+        for replaced in (checkpoint, f"{checkpoint}.old") if os.path.exists(checkpoint) and not self.resume else ():
+            if os.path.exists(replaced) and not checkpoints.is_checkpoint(replaced):
+                raise ValueError(f"checkpoint={checkpoint!r}: {replaced} is another kind of file: give another name")
 
 
 def train(
