@@ -1,19 +1,11 @@
-"""Factorisations of symmetric matrices, on the host and on a device."""
+"""The inverse of a symmetric matrix, on the host and on a device."""
 
 from typing import Any
 
 import numpy as np
-from scipy import linalg
+from scipy.linalg import cholesky, lapack
 
 from s3vm._utils.arrays import is_tensor, namespace
-
-
-def eigen(a: Any) -> tuple[Any, Any]:
-    """Eigenvalues, smallest first, and eigenvectors of a symmetric matrix."""
-    if is_tensor(a):
-        values, vectors = namespace(a).linalg.eigh(a)
-        return values, vectors
-    return linalg.eigh(a, check_finite=False, driver="evd")
 
 
 def inverse(a: Any) -> Any:
@@ -21,5 +13,6 @@ def inverse(a: Any) -> Any:
     if is_tensor(a):
         torch = namespace(a)
         return torch.cholesky_inverse(torch.linalg.cholesky(a))
-    factor = linalg.cho_factor(a, lower=True, check_finite=False)
-    return linalg.cho_solve(factor, np.eye(len(a)), check_finite=False)
+    lower, _ = lapack.dpotri(cholesky(a, lower=True, check_finite=False), lower=1)
+    lower += np.tril(lower, -1).T
+    return lower

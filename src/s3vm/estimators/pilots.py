@@ -85,22 +85,28 @@ def pilots_of(
     `known` says which labelled rows are held out of some group.
     """
     graph, codes = setting.graph_of(sample), setting.data.codes[known]
-    with row_map(setting.backend.n_threads) as each:
+
+    def prepared(space: Space) -> "_Trial | _TrialByFold":
+        kind = _Trial if space.representation.relearn is None else _TrialByFold
+        return kind(_PILOT, setting, space, sample, graph, held_out, map)
+
+    def descended(task: "tuple[_Trial | _TrialByFold, Array]") -> Pilot | None:
+        trial, is_good = task
+        trial.descend(is_good)
+        return Pilot(trial.space, np.stack(trial.held_out()), trial.on_sample()) if trial.space.candidates else None
+
+    with row_map(setting.backend.n_threads) as each:  # spaces side by side, since the sample is small
         trials, losses = [], []
-        for space in spaces:
+        for trial in each(prepared, spaces):
             tick()
-            kind = _Trial if space.representation.relearn is None else _TrialByFold
-            trials.append(kind(_PILOT, setting, space, sample, graph, held_out, each))
-            losses.append([brier_losses(codes, scores[known]) for scores in trials[-1].held_out()])
-        good = promising(np.concatenate(losses))
-        for trial, is_good in zip(trials, np.split(good, np.cumsum([len(part) for part in losses])[:-1]), strict=True):
+            trials.append(trial)
+            losses.append([brier_losses(codes, scores[known]) for scores in trial.held_out()])
+        good = np.split(promising(np.concatenate(losses)), np.cumsum([len(part) for part in losses])[:-1])
+        pilots = []
+        for pilot in each(descended, zip(trials, good, strict=True)):
             tick()
-            trial.descend(is_good)
-        return [
-            Pilot(trial.space, np.stack(trial.held_out()), trial.on_sample())
-            for trial in trials
-            if trial.space.candidates
-        ]
+            pilots.append(pilot)
+        return [pilot for pilot in pilots if pilot is not None]
 
 
 def supervised_on_landmarks(setting: Setting, representation: Representation, held_out: Array) -> tuple[Model, Array]:
@@ -121,12 +127,18 @@ def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick)
     n_candidates = sum(len(space.candidates) for space in spaces)
     n_landmarks = min(_MOST_LANDMARKS, max(_FINAL.n_landmarks, int(_LANDMARKS_PER_ROW * sample.shape[0])))
     solver, graph = replace(_FINAL, n_landmarks=n_landmarks), setting.graph_of(sample)
-    with row_map(setting.backend.n_threads) as each:
+    n_threads = setting.backend.n_threads
+    with row_map(n_threads) as each, row_map(n_threads) as side_by_side:
+
+        def trained(space: Space) -> _Trial:
+            trial = _Trial(solver, setting, space, sample, graph, nobody, each)
+            trial.descend(np.ones(len(space.candidates), dtype=bool))
+            return trial
+
         trials = []
-        for space in spaces:
+        for trial in side_by_side(trained, spaces):
             tick()
-            trials.append(_Trial(solver, setting, space, sample, graph, nobody, each))
-            trials[-1].descend(np.ones(len(space.candidates), dtype=bool))
+            trials.append(trial)
         first, *others = trials
         function = first.average(n_candidates)
         for other in others:
@@ -266,7 +278,7 @@ class _Trial:
         return self.model(self._main())
 
     def model(self, function: Function) -> Model:
-        problem, landmarks = self._problem, self._run.landmarks
+        problem, landmarks = self._problem, self._run.space.landmarks
         weights, intercept = self._run.space.expansion(*function)
         arguments = problem.kernel, problem.seed, problem.n_dims, no_features(weights), intercept, landmarks, weights
         return Model(*arguments, projection=self.space.representation.projection)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, Solver, State, needs, record
 from s3vm.solvers.batch.convex import convex_solution
-from s3vm.solvers.batch.descent import Descent, Point
+from s3vm.solvers.batch.descent import Descent, Point, sum_over_blocks
 from s3vm.solvers.batch.space import LandmarkSpace, RowMap, row_map
 
 
@@ -134,9 +135,9 @@ class BatchRun:
         self._graph_cost = problem.graph_costs
         if rows is None:
             rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
-        self.landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
+        landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
         laplacian = graph.laplacian if graph is not None else None
-        arguments = problem.kernel, rows, n_l, self.landmarks, laplacian, backend, each
+        arguments = problem.kernel, rows, n_l, landmarks, laplacian, backend, each
         self.space = LandmarkSpace.of(*arguments)
 
     def convex(self) -> tuple[Array, Array]:
@@ -151,22 +152,27 @@ class BatchRun:
     def minimize(self, w: Array, intercept: Array, columns: Array) -> Array:
         """The coefficients of these columns after all steps from `w`, which has those of all columns."""
         put, dtype, total = self._backend.put, self._backend.dtype, self._solver.max_iter
+        descent = self._descent(columns, intercept)
+        start = cast(put(w[:, descent.columns]), dtype)
+        point = Point(start, start, cast(put(np.ones(len(columns))), dtype))
+        for step in range(total):
+            point = descent.step(point, self._share(step, total))
         result = np.empty((len(w), len(columns)))
-        for group, descent in self._descents(columns, intercept):
-            start = cast(put(w[:, group]), dtype)
-            point = Point(start, start, cast(put(np.ones(len(group))), dtype))
-            for step in range(total):
-                point = descent.step(point, self._share(step, total))
-            result[:, np.searchsorted(columns, group)] = host(point.w)
+        result[:, np.searchsorted(columns, descent.columns)] = host(point.w)
         return result
 
-    def _descents(self, columns: Array, intercept: Array) -> list[tuple[Array, Descent]]:
-        """Groups of the columns with a metric of their own."""
-        arguments = intercept, self._backend, self._each
-        return [
-            (group, Descent(self.space, self._problem, self._graph_cost, group, *arguments))
-            for group in _groups(self._problem, self._graph_cost, columns)
-        ]
+    @cached_property
+    def _spread(self) -> Any:
+        """The sum of ``zz'`` over the unlabelled rows, in float64."""
+        Z = self.space.features
+        parts = sum_over_blocks(lambda part: Z[part].T @ Z[part], len(Z), self._problem.n_labeled, self._each)
+        return cast(parts, np.float64)
+
+    def _descent(self, columns: Array, intercept: Array) -> Descent:
+        """The descent of these columns, in groups with a metric each."""
+        groups = _groups(self._problem, self._graph_cost, columns)
+        arguments = intercept, self._spread, self._backend, self._each
+        return Descent(self.space, self._problem, self._graph_cost, groups, *arguments)
 
     def _share(self, step: int, total: int) -> float:
         """The fraction of the unlabelled cost that counts in a step."""
@@ -179,7 +185,7 @@ class BatchRun:
             intercept[moving] = self.means(w, intercept, moving)
         momentum, nothing = np.ones(w.shape[1], self._backend.dtype), np.empty(0)
         ahead = w.astype(self._backend.dtype)
-        fixed = self._problem.kernel, self._problem.seed, self.landmarks, self.space.root, self.space.mean
+        fixed = self._problem.kernel, self._problem.seed, self.space.landmarks, self.space.root, self.space.mean
         return self._recorded(_State(*fixed, w, ahead, momentum, intercept, nothing, 1, {}))
 
     def descend(self, state: "_State") -> "Iterator[_State]":
@@ -187,15 +193,15 @@ class BatchRun:
         moving = np.flatnonzero(problem.unlabeled_cost > 0) if problem.uses_gaps else np.empty(0, np.intp)
         if not len(moving) or state.iteration > total:
             return
-        groups = self._descents(moving, state.intercept)
+        descent = self._descent(moving, state.intercept)
+        columns = descent.columns
         put, dtype = self._backend.put, self._backend.dtype
         state = replace(state, w=cast(put(state.w), dtype), ahead=put(state.ahead), momentum=put(state.momentum))
         for step in range(state.iteration - 1, total):
             # copies, wherever they are
             w, ahead, momentum = (part + 0 for part in (state.w, state.ahead, state.momentum))
-            for columns, descent in groups:
-                point = Point(w[:, columns], ahead[:, columns], momentum[columns])
-                w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, self._share(step, total))
+            point = Point(w[:, columns], ahead[:, columns], momentum[columns])
+            w[:, columns], ahead[:, columns], momentum[columns] = descent.step(point, self._share(step, total))
             state = self._recorded(replace(state, w=w, ahead=ahead, momentum=momentum, iteration=step + 2))
             yield state
 
@@ -207,9 +213,9 @@ class BatchRun:
         scores = host(features[:n_l] @ at) + state.intercept
         w, b, cost = host(at[:, main]).astype(np.float64), state.intercept[main], self._graph_cost[main]
         r_u = host(features[n_l:] @ at[:, main]) + b if problem.uses_gaps else None
-        rough = space.roughness @ w**2 + 2 * b * (space.tilt @ w) + b**2 * space.flat
+        u = np.vstack([w, b])
         norm = np.zeros(problem.n_columns)
-        norm[main] = np.sum(w**2, axis=0) + cost * rough
+        norm[main] = np.sum(w**2, axis=0) + cost * np.sum(u * (space.rough @ u), axis=0)
         line = record(problem, norm, scores, problem.targets, problem.costs, r_u)
         return replace(state, scores=scores, record=line)
 

@@ -4,11 +4,13 @@ With ``u = (w, b)`` and the rows ``a_i = (z_i, 1)``, every column minimises
 
     ``u'Qu / 2 + sum_i costs_i max(0, 1 - y_i a_i.u)^2 / 2``,
 
-where Q is the norm and the graph. All columns go down together, by accelerated descent in the metric of a quadratic
-that lies above all of them: ``M = Q + sum_i max(costs_i) a_i a_i'``.
+where Q is the norm and the graph. The minimiser is a combination of the labelled rows, as the metric ``Q_ww`` sees
+them, so it is looked for in an orthonormal basis of these. All columns go down together, by accelerated descent in the
+metric of a quadratic that lies above all of them: ``M = Q + sum_i max(costs_i) a_i a_i'``.
 """
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 
 from s3vm._utils.arrays import host
 from s3vm._utils.linalg import inverse
@@ -25,44 +27,58 @@ _COLUMNS = 512  # that go down together, so that memory is bounded
 def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -> tuple[Array, Array]:
     """Coefficients ``(p, K)`` and intercepts ``(K,)`` that minimise every column's objective without its gaps."""
     features = host(space.features[: problem.n_labeled])
-    rows = np.column_stack([features, np.ones(len(features), features.dtype)])
-    u = np.empty((rows.shape[1], problem.n_columns))
+    u = np.empty((features.shape[1] + 1, problem.n_columns))
     for cost in np.unique(graph_cost):
-        quadratic = _quadratic(space, float(cost))
+        basis, rows, form = _in_span(features, float(cost) * space.rough)
         first: dict[tuple[bytes, bytes], int] = {}  # candidates with other gaps are equal here
         columns = np.flatnonzero(graph_cost == cost)
         keys = [(problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()) for k in columns]
         equal = [first.setdefault(key, k) for key, k in zip(keys, columns.tolist(), strict=True)]
         distinct = np.array(list(first.values()))
         for part in np.array_split(distinct, -(-len(distinct) // _COLUMNS)):
-            u[:, part] = _minimize(rows, problem.targets[:, part], problem.costs[:, part], quadratic)
+            solution = _minimize(rows, problem.targets[:, part], problem.costs[:, part], form)
+            u[:-1, part], u[-1, part] = basis @ solution[:-1], solution[-1]
         u[:, columns] = u[:, equal]
     return u[:-1], u[-1]
 
 
-def _quadratic(space: LandmarkSpace, cost: float) -> Array:
-    """Q: the norm, which leaves the intercept free, and the graph, whose constants are not quite smooth."""
-    quadratic = np.diag(np.append(1 + cost * space.roughness, cost * space.flat))
-    quadratic[-1, :-1] = quadratic[:-1, -1] = cost * space.tilt
-    return quadratic
+def _in_span(features: Array, rough: Array) -> tuple[Array, Array, Array]:
+    """A basis of the combinations of the rows, orthonormal in the norm with the graph; the rows and Q in it."""
+    p, is_flat = features.shape[1], not rough.any()
+    metric = np.eye(p) + rough[:-1, :-1]
+    lower = metric if is_flat else cholesky(metric, lower=True, check_finite=False)
+    turned = np.column_stack([features.T, rough[:-1, -1]]).astype(np.float64)
+    turned = turned if is_flat else solve_triangular(lower, turned, lower=True, check_finite=False)
+    orthonormal = np.linalg.qr(turned)[0] if turned.shape[1] < p else np.eye(p)
+    rows = np.column_stack([turned[:, :-1].T @ orthonormal, np.ones(len(features))])
+    form = np.append(turned[:, -1] @ orthonormal, rough[-1, -1])
+    basis = orthonormal if is_flat else solve_triangular(lower, orthonormal, lower=True, trans=1, check_finite=False)
+    return basis, rows.astype(features.dtype), form
 
 
-def _minimize(rows: Array, y: Array, costs: Array, quadratic: Array) -> Array:
-    """The minimiser of every column. A column whose direction turns uphill starts its acceleration again."""
+def _minimize(rows: Array, y: Array, costs: Array, border: Array) -> Array:
+    """The minimiser of every column. A column whose direction turns uphill starts its acceleration again.
+
+    Q is the identity with `border` as its last row and column.
+    """
     dtype, largest = rows.dtype, costs.max(axis=1)
     most_steps, tol = _LIMITS[dtype.name]
-    metric = quadratic + np.diag(np.append(np.zeros(rows.shape[1] - 1), 1e-12))  # invertible even if no row counts
+    metric = np.eye(rows.shape[1])
+    metric[-1], metric[:, -1] = border, border
+    metric[-1, -1] += 1e-12  # invertible even if no row counts
     for part in blocks(len(rows)):
         exact = rows[part].astype(np.float64)
         metric += (exact.T * largest[part]) @ exact
     inverse_metric = inverse(metric).astype(dtype)
-    y, costs, quadratic = y.astype(dtype), costs.astype(dtype), quadratic.astype(dtype)
+    y, costs, border = y.astype(dtype), costs.astype(dtype), border.astype(dtype)
     result = np.zeros((rows.shape[1], y.shape[1]), dtype)
     columns, u, momentum, first = np.arange(y.shape[1]), result, np.ones(y.shape[1], dtype), None
     ahead = u
     for step in range(most_steps):
         slope = costs * y * np.maximum(0, 1 - y * (rows @ ahead))
-        new = ahead - inverse_metric @ (quadratic @ ahead - rows.T @ slope)
+        gradient = ahead + np.outer(border, ahead[-1])
+        gradient[-1] = border @ ahead
+        new = ahead - inverse_metric @ (gradient - rows.T @ slope)
         length = np.abs(new - u).max(axis=0)
         first = length if first is None else first
         grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2

@@ -1,6 +1,6 @@
 """The part with gaps: accelerated descent in the metric of a quadratic that lies above the objective.
 
-Columns with one metric move together in a few matrix products, and there is no step size to choose. A column whose
+Columns move together in a few matrix products, and there is no step size to choose. A column whose
 direction turns uphill starts its acceleration again (O'Donoghue and Candes 2015).
 """
 
@@ -29,50 +29,63 @@ class Point(NamedTuple):
 
 
 class Descent:
-    """Columns that share rows, graph and metric. `held` is the mean output over the unlabelled rows of each."""
+    """Groups of columns that share rows and graph; each group has a metric.
+
+    `held` is the mean output over the unlabelled rows of each column, and `spread` the sum of ``zz'`` over these rows.
+    `columns` are those of all groups, in the order of the points.
+    """
 
     def __init__(
         self,
         space: LandmarkSpace,
         problem: Problem,
         graph_cost: Array,
-        columns: Array,
+        groups: list[Array],
         held: Array,
+        spread: Any,
         backend: Backend,
         each: RowMap,
     ) -> None:
         self._space, self._problem, self._each = space, problem, each
         n_l, n = problem.n_labeled, len(space.features)
         self._n_labeled, self._n_unlabeled = n_l, n - n_l
-        held, gaps, graph_cost = held[columns], problem.unlabeled_cost[columns], graph_cost[columns]
-        y, costs = problem.targets[:, columns], problem.costs[:, columns]
-        metric = self._metric(float(gaps.max()), float(graph_cost.max()), costs.max(axis=1), backend)
+        self.columns = np.concatenate(groups)
 
         def put(x: Array) -> Any:
             return cast(backend.put(x), backend.dtype)
 
-        self._inverse = cast(inverse(metric), backend.dtype)
-        self._y, self._costs, self._gaps, self._held = put(y), put(costs), put(gaps), put(held)
-        self._diagonal = put(1 + np.outer(space.roughness, graph_cost))
-        self._slant = put(np.outer(space.tilt, graph_cost * held))
+        ends = np.cumsum([len(group) for group in groups]).tolist()
+        self._metrics = []
+        for group, end in zip(groups, ends, strict=True):
+            metric = self._metric(group, graph_cost, spread, backend)
+            self._metrics.append((slice(end - len(group), end), cast(inverse(metric), backend.dtype)))
+        held, gaps, graph_cost = held[self.columns], problem.unlabeled_cost[self.columns], graph_cost[self.columns]
+        self._y, self._costs = put(problem.targets[:, self.columns]), put(problem.costs[:, self.columns])
+        self._gaps, self._held = put(gaps), put(held)
+        self._is_joined, self._graph_cost = bool(graph_cost.any()), put(graph_cost)
+        self._rough = put(space.rough[:-1, :-1])
+        self._slant = put(np.outer(space.rough[:-1, -1], graph_cost * held))
 
-    def _metric(self, gaps: float, graph_cost: float, costs: Array, backend: Backend) -> Any:
+    def _metric(self, group: Array, graph_cost: Array, spread: Any, backend: Backend) -> Any:
         """A matrix above the second derivative of the objective, wherever it is taken."""
-        space, loss = self._space, self._problem.unlabeled_loss
+        problem, rough, loss = self._problem, self._space.rough[:-1, :-1], self._problem.unlabeled_loss
         assert isinstance(loss, Exponential)
-        Z = cast(space.features[: self._n_labeled], np.float64)
-        metric = (Z.T * backend.put(costs)) @ Z + backend.put(np.diag(1 + graph_cost * space.roughness))
+        Z = cast(self._space.features[: self._n_labeled], np.float64)
+        metric = (Z.T * backend.put(problem.costs[:, group].max(axis=1))) @ Z
+        metric += backend.put(np.eye(len(rough)) + graph_cost[group].max() * rough)
+        gaps = float(problem.unlabeled_cost[group].max())
         if gaps:
             steepest = 4 * loss.s * np.exp(-1.5)  # the largest second derivative of exp(-s r^2)
-            spread = self._sum(lambda part: space.features[part].T @ space.features[part])
-            metric += gaps * steepest / self._n_unlabeled * cast(spread, np.float64)
+            metric += gaps * steepest / self._n_unlabeled * spread
         return metric
 
     def step(self, point: Point, ramp: float) -> Point:
         """The next point, where the gaps count with the fraction `ramp` of their cost."""
         w, ahead, momentum = point
         xp = namespace(w)
-        new = ahead - self._inverse @ self._gradient(ahead, ramp)
+        gradient, new = self._gradient(ahead, ramp), ahead + 0
+        for group, inverse_metric in self._metrics:
+            new[:, group] -= inverse_metric @ gradient[:, group]
         grown = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         turns = ((ahead - new) * (new - w)).sum(axis=0) > 0
         ahead = new + xp.where(turns, xp.zeros_like(grown), (momentum - 1) / grown) * (new - w)
@@ -81,7 +94,9 @@ class Descent:
     def _gradient(self, w: Any, ramp: float) -> Any:
         Z = self._space.features[: self._n_labeled]
         slope = self._costs * self._problem.labeled_loss.grad(Z @ w + self._held, self._y)
-        gradient = self._diagonal * w + self._slant + Z.T @ slope
+        gradient = w + self._slant + Z.T @ slope
+        if self._is_joined:
+            gradient += self._graph_cost * (self._rough @ w)
         if ramp:
             weight = ramp / self._n_unlabeled * self._gaps
 
@@ -89,9 +104,10 @@ class Descent:
                 z = self._space.features[part]
                 return z.T @ (weight * self._problem.unlabeled_loss.grad(z @ w + self._held))
 
-            gradient += self._sum(of_block)
+            gradient += sum_over_blocks(of_block, len(self._space.features), self._n_labeled, self._each)
         return gradient
 
-    def _sum(self, of_block: Callable[[slice], Any]) -> Any:
-        """The sum over blocks of unlabelled rows, in their order."""
-        return reduce(add, self._each(of_block, blocks(len(self._space.features), self._n_labeled)))
+
+def sum_over_blocks(of_block: Callable[[slice], Any], n: int, first: int, each: RowMap) -> Any:
+    """The sum over blocks of rows, in their order."""
+    return reduce(add, each(of_block, blocks(n, first)))

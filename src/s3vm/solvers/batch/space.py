@@ -1,6 +1,6 @@
-"""Functions on landmarks, in coordinates in which the norm is the identity and the graph is diagonal."""
+"""Functions on landmarks, in coordinates in which the norm is the identity."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import lapack
 
 from s3vm._utils.arrays import cast, host, is_tensor, namespace
-from s3vm._utils.linalg import eigen
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 
 _BLOCK = 2048  # rows that one thread takes at a time; sums over blocks are added in order, whatever the threads
-_RANK = 1e-6  # eigenvalues of the landmarks' kernel matrix below this fraction of the largest are left out
+_RANK = 1e-6  # rows whose kernel function is nearer to those of others, relative to the trace, are left out
 
 
-RowMap = Callable[[Callable[[slice], Any], Iterator[slice]], Iterator[Any]]
-"""`map` for functions of blocks of rows."""
+RowMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""`map` for functions of blocks of rows, or of spaces."""
 
 
 @contextmanager
@@ -43,27 +43,26 @@ def blocks(n: int, first: int = 0) -> Iterator[slice]:
 class LandmarkSpace:
     """``f(x) = z(x).w + b`` with ``||f||^2 = |w|^2``, z centred over the unlabelled rows.
 
-    With the graph's Laplacian L, ``(1/n) f'Lf = sum_j roughness_j w_j^2 + 2 b tilt.w + b^2 flat``: `tilt` and `flat`
-    are what the graph says of constants, which a normalised Laplacian does not take for perfectly smooth.
-
     Attributes
     ----------
     features : array of shape (n, p), where the backend computes
         z of every row, labelled ones first.
     mean : array of shape (p,)
         What was subtracted.
-    root : array of shape (m, p)
+    landmarks : Rows of shape (p, d)
+        Those that span the functions: the others hardly differ from their combinations.
+    root : array of shape (p, p)
         ``z(x) = k(x, landmarks) root - mean``.
-    roughness, tilt : arrays of shape (p,)
-    flat : float
+    rough : array of shape (p + 1, p + 1)
+        The graph's quadratic form of ``u = (w, b)``: ``(1/n) f'Lf = u' rough u``. Its last row and column are what the
+        graph says of constants, which a normalised Laplacian does not take for perfectly smooth.
     """
 
     features: Any
     mean: Array
+    landmarks: Rows
     root: Array
-    roughness: Array
-    tilt: Array
-    flat: float
+    rough: Array
 
     @classmethod
     def of(
@@ -77,42 +76,41 @@ class LandmarkSpace:
         each: RowMap,
     ) -> "LandmarkSpace":
         """The space of a kernel on some landmarks; without a Laplacian, every function is smooth."""
-        rows, landmarks, n = backend.put(rows), backend.put(landmarks), int(rows.shape[0])
-        exact = cast(landmarks, np.float64)
-        values, vectors = eigen(backend.gram(kernel, exact, exact))
-        kept = values > _RANK * max(float(values[-1]), 1e-300)
-        root = vectors[:, kept] / values[kept] ** 0.5
-        features = _empty(n, root.shape[1], backend.dtype, like=root)
-        root = cast(root, backend.dtype)
+        exact = cast(backend.put(landmarks), np.float64)
+        chosen, root = span(host(backend.gram(kernel, exact, exact)))
+        landmarks, n = landmarks[chosen], int(rows.shape[0])
+        rows, there = backend.put(rows), backend.put(landmarks)
+        factor = cast(backend.put(root), backend.dtype)
+        features = _empty(n, len(root), backend.dtype, like=factor)
 
         def fill(part: slice) -> None:
-            gram = cast(backend.gram(kernel, rows[part], landmarks), backend.dtype)
-            features[part] = gram @ root
+            features[part] = cast(backend.gram(kernel, rows[part], there), backend.dtype) @ factor
 
         list(each(fill, blocks(n)))
         mean = cast(features[n_labeled if n_labeled < n else 0 :], np.float64).mean(axis=0)
         if not np.isfinite(host(mean)).all():
             raise ValueError("the kernel of the rows is not finite: standardise the features")
         features -= cast(mean, backend.dtype)
-        mean, root = host(mean), np.ascontiguousarray(host(root), np.float64)
-        p = len(mean)
-        if laplacian is None:
-            return cls(features, mean, root, np.zeros(p), np.zeros(p), 0.0)
-        constant = np.asarray(laplacian.sum(axis=1)).ravel()
-        roughness, turn = eigen(_quadratic_form(laplacian, features, each) / n)
-        tilt = host(features.T @ cast(backend.put(constant), backend.dtype)).astype(np.float64) / n
-        rotation = cast(backend.put(turn), backend.dtype)
-
-        def rotate(part: slice) -> None:
-            features[part] = features[part] @ rotation
-
-        list(each(rotate, blocks(n)))
-        roughness = np.maximum(roughness, 0.0)
-        return cls(features, mean @ turn, root @ turn, roughness, tilt @ turn, float(constant.sum() / n))
+        rough = np.zeros((len(root) + 1, len(root) + 1))
+        if laplacian is not None:
+            constant = np.asarray(laplacian.sum(axis=1)).ravel()
+            rough[:-1, :-1] = _quadratic_form(laplacian, features, each) / n
+            rough[-1, :-1] = host(features.T @ cast(backend.put(constant), backend.dtype)).astype(np.float64) / n
+            rough[:-1, -1], rough[-1, -1] = rough[-1, :-1], constant.sum() / n
+        return cls(features, host(mean), landmarks, root, rough)
 
     def expansion(self, w: Array, intercept: Array) -> tuple[Array, Array]:
         """The landmarks' weights and the intercepts of functions with coefficients w ``(p, K)``."""
         return self.root @ w, intercept - self.mean @ w
+
+
+def span(gram: Array) -> tuple[Array, Array]:
+    """Rows of a kernel matrix that span nearly all of it, and the inverse root R of theirs: ``R'KR = 1``."""
+    if not np.isfinite(gram).all():
+        raise ValueError("the kernel of the rows is not finite: standardise the features")
+    factor, pivots, rank, _ = lapack.dpstrf(gram, tol=_RANK * max(float(gram.trace()), 1e-300), lower=1)
+    inverse, _ = lapack.dtrtri(factor[:rank, :rank], lower=1)
+    return pivots[:rank].astype(np.intp) - 1, np.ascontiguousarray(np.tril(inverse).T)
 
 
 def _empty(n: int, p: int, dtype: Any, like: Any) -> Any:
