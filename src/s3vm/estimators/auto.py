@@ -88,14 +88,17 @@ def _choose(setting: Setting, tuning: Tuning, held_out: Array, svm: Choice, rule
         return svm._replace(safety=undecided(int(known.sum())))
     codes, supervised = data.codes[known], svm.held_out_scores[known]
     sample = host(data.source.sample(seed, estimator.max_rows))
-    pilot = sample[philox.distinct(seed, Purpose.UNLABELED, 1, _PILOT_ROWS, int(sample.shape[0]))]
+    pilot_at = philox.distinct(seed, Purpose.UNLABELED, 1, _PILOT_ROWS, int(sample.shape[0]))
+    pilot = sample[pilot_at]
     weights = estimator.unlabeled_weight, setting.neighbor_weight
     spaces = spaces_of(tuning.all, kernel(estimator.kernel), pilot, seed, *weights)
     with _Watch(estimator.verbose, rules, 2 * len(spaces) + _MOST_SPACES) as watch:
-        pilots = pilots_of(setting, spaces, pilot, held_out, known, watch.tick)
+        graph = setting.graph_of(pilot)
+        pilots = pilots_of(setting, spaces, pilot, graph, held_out, known, watch.tick)
         best = _best(setting, pilots, svm.model.decision(pilot, setting.backend), svm.held_out_scores, known)
         if best:
-            model = final_model(setting, [run.space for run in best], sample, watch.tick)
+            graph = graph if len(pilot_at) == sample.shape[0] else setting.graph_of(sample)
+            model = final_model(setting, [run.space for run in best], sample, graph, watch.tick)
             average = np.concatenate([run.scores_held_out() for run in best]).mean(axis=0)
             groups = None if data.groups is None else data.groups[known]
             safety = safety_of(codes, supervised, average[known], *_reasons(best), groups)

@@ -6,9 +6,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
-from s3vm._utils.arrays import host, stack
+from s3vm._utils.arrays import stack
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
@@ -21,14 +20,13 @@ from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
 from s3vm.problem.projection import project
 from s3vm.solvers.batch.batch import Batch, BatchRun
-from s3vm.solvers.batch.space import RowMap, blocks, row_map
+from s3vm.solvers.batch.space import RowMap, row_map
 from s3vm.sources import ArraySource
 
 _PILOT, _FINAL = Batch(max_iter=60, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
 _SUPERVISED = Batch(n_landmarks=1000)
 _KEPT_SHARE = 0.5  # of the rows that a class has without gaps, which it must have with them
 _LANDMARKS_PER_ROW, _MOST_LANDMARKS = 0.05, 2000  # of the final runs, where their sample is large
-_RIDGE = 1e-5  # per row, where the function of a space is replaced by one of another
 
 Tick = Callable[[], None]
 """What is called before each step of the work, to show the progress or to stop."""
@@ -78,13 +76,19 @@ def mean_sizes(scores: Array) -> Array:
 
 
 def pilots_of(
-    setting: Setting, spaces: list[Space], sample: Rows, held_out: Array, known: Array, tick: Tick
+    setting: Setting,
+    spaces: list[Space],
+    sample: Rows,
+    graph: NeighborGraph | None,
+    held_out: Array,
+    known: Array,
+    tick: Tick,
 ) -> list[Pilot]:
     """Short runs of all candidates, with `held_out` groups of labelled rows; gaps only where they are promising.
 
     `known` says which labelled rows are held out of some group.
     """
-    graph, codes = setting.graph_of(sample), setting.data.codes[known]
+    codes = setting.data.codes[known]
 
     def prepared(space: Space) -> "_Trial | _TrialByFold":
         kind = _Trial if space.representation.relearn is None else _TrialByFold
@@ -118,7 +122,7 @@ def supervised_on_landmarks(setting: Setting, representation: Representation, he
         return trial.main_model(), trial.held_out()[0]
 
 
-def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick) -> Model:
+def final_model(setting: Setting, spaces: list[Space], sample: Rows, graph: NeighborGraph | None, tick: Tick) -> Model:
     """The average of the candidates of one or two spaces, trained on all labelled rows and the sample.
 
     It is a function of the first space: that of the second is replaced by the nearest one there.
@@ -126,7 +130,7 @@ def final_model(setting: Setting, spaces: list[Space], sample: Rows, tick: Tick)
     nobody = np.zeros((len(setting.data.codes), 1), dtype=bool)
     n_candidates = sum(len(space.candidates) for space in spaces)
     n_landmarks = min(_MOST_LANDMARKS, max(_FINAL.n_landmarks, int(_LANDMARKS_PER_ROW * sample.shape[0])))
-    solver, graph = replace(_FINAL, n_landmarks=n_landmarks), setting.graph_of(sample)
+    solver = replace(_FINAL, n_landmarks=n_landmarks)
     n_threads = setting.backend.n_threads
     with row_map(n_threads) as each, row_map(n_threads) as side_by_side:
 
@@ -213,7 +217,7 @@ class _Trial:
     def held_out(self) -> list[Array]:
         """The scores of labelled rows held out, for each candidate."""
         n_l, shape = self._problem.n_labeled, (*self._held_out.shape, self._n_outputs)
-        scores = self._scores(Function(self._w, self._intercept), n_l)
+        scores = self._run.scores(self._w, self._intercept, n_l)
         parts = np.split(scores, len(self.space.candidates), axis=1)
         return [scores_held_out(part.reshape(shape), self._held_out) for part in parts]
 
@@ -258,20 +262,11 @@ class _Trial:
 
     def nearest(self, scores: Array) -> Function:
         """The function of this space that is nearest to the scores on all rows."""
-        Z, mean = host(self._run.space.features).astype(np.float64), scores.mean(axis=0)
-        center = Z.mean(axis=0)
-        Z -= center
-        factor = cho_factor(Z.T @ Z + _RIDGE * len(Z) * np.eye(Z.shape[1]), lower=True, check_finite=False)
-        w = cho_solve(factor, Z.T @ (scores - mean), check_finite=False)
-        return Function(w, mean - center @ w)
+        return Function(*self._run.nearest(scores))
 
     def scores(self, function: Function) -> Array:
         """The scores of all rows, labelled ones first."""
-        return self._scores(function, len(self._run.space.features))
-
-    def _scores(self, function: Function, n: int) -> Array:
-        parts = (host(self._run.space.features[part]).astype(np.float64) for part in blocks(n))
-        return np.concatenate([part @ function.w + function.intercept for part in parts])
+        return self._run.scores(*function)
 
     def main_model(self) -> Model:
         """The function of the only candidate that was trained on all labelled rows."""

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from s3vm import philox
 from s3vm._utils.arrays import cast, host, stack
@@ -23,7 +24,9 @@ from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, Solver, State, needs, record
 from s3vm.solvers.batch.convex import convex_solution
 from s3vm.solvers.batch.descent import Descent, Point, sum_over_blocks
-from s3vm.solvers.batch.space import LandmarkSpace, RowMap, row_map
+from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map
+
+_RIDGE = 1e-5  # per row, where a function of the space is to be near to another one
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,26 @@ class BatchRun:
         result = np.empty((len(w), len(columns)))
         result[:, np.searchsorted(columns, descent.columns)] = host(point.w)
         return result
+
+    def scores(self, w: Array, intercept: Array, n: int | None = None) -> Array:
+        """The scores of all rows, or of the first n, labelled ones first."""
+        features, there = self.space.features, cast(self._backend.put(w), self._backend.dtype)
+        n = len(features) if n is None else n
+        return np.concatenate([host(features[part] @ there) for part in blocks(n)]).astype(np.float64) + intercept
+
+    def nearest(self, scores: Array) -> tuple[Array, Array]:
+        """Coefficients and intercepts of the functions that are nearest to the scores ``(n, K)`` on all rows."""
+        Z, mean, dtype = self.space.features, scores.mean(axis=0), self._backend.dtype
+        n, target = len(Z), cast(self._backend.put(scores - mean), dtype)
+        gram, right = (
+            host(cast(sum_over_blocks(of_block, n, 0, self._each), np.float64))
+            for of_block in (lambda part: Z[part].T @ Z[part], lambda part: Z[part].T @ target[part])
+        )
+        center = host(cast(Z, np.float64).mean(axis=0))
+        gram = gram - n * np.outer(center, center)
+        gram.flat[:: len(gram) + 1] += _RIDGE * n
+        w = cho_solve(cho_factor(gram, lower=True, check_finite=False), right, check_finite=False)
+        return w, mean - center @ w
 
     @cached_property
     def _spread(self) -> Any:

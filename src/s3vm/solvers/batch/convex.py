@@ -29,31 +29,34 @@ def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -
     features = host(space.features[: problem.n_labeled])
     u = np.empty((features.shape[1] + 1, problem.n_columns))
     for cost in np.unique(graph_cost):
-        basis, rows, form = _in_span(features, float(cost) * space.rough)
+        lower, basis, rows, border = _in_span(features, float(cost) * space.rough)
         first: dict[tuple[bytes, bytes], int] = {}  # candidates with other gaps are equal here
         columns = np.flatnonzero(graph_cost == cost)
         keys = [(problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()) for k in columns]
         equal = [first.setdefault(key, k) for key, k in zip(keys, columns.tolist(), strict=True)]
         distinct = np.array(list(first.values()))
         for part in np.array_split(distinct, -(-len(distinct) // _COLUMNS)):
-            solution = _minimize(rows, problem.targets[:, part], problem.costs[:, part], form)
-            u[:-1, part], u[-1, part] = basis @ solution[:-1], solution[-1]
+            solution = _minimize(rows, problem.targets[:, part], problem.costs[:, part], border)
+            u[:-1, part] = solve_triangular(lower, basis @ solution[:-1], lower=True, trans=1, check_finite=False)
+            u[-1, part] = solution[-1]
         u[:, columns] = u[:, equal]
     return u[:-1], u[-1]
 
 
-def _in_span(features: Array, rough: Array) -> tuple[Array, Array, Array]:
-    """A basis of the combinations of the rows, orthonormal in the norm with the graph; the rows and Q in it."""
-    p, is_flat = features.shape[1], not rough.any()
-    metric = np.eye(p) + rough[:-1, :-1]
-    lower = metric if is_flat else cholesky(metric, lower=True, check_finite=False)
-    turned = np.column_stack([features.T, rough[:-1, -1]]).astype(np.float64)
-    turned = turned if is_flat else solve_triangular(lower, turned, lower=True, check_finite=False)
-    orthonormal = np.linalg.qr(turned)[0] if turned.shape[1] < p else np.eye(p)
-    rows = np.column_stack([turned[:, :-1].T @ orthonormal, np.ones(len(features))])
-    form = np.append(turned[:, -1] @ orthonormal, rough[-1, -1])
-    basis = orthonormal if is_flat else solve_triangular(lower, orthonormal, lower=True, trans=1, check_finite=False)
-    return basis, rows.astype(features.dtype), form
+def _in_span(features: Array, rough: Array) -> tuple[Array, Array, Array, Array]:
+    """The lower factor of Q_ww, in whose coordinates it is the identity; there, a basis of the rows' combinations.
+
+    Also the rows ``(z, 1)`` in this basis, and the last row of Q.
+    """
+    dtype, p = features.dtype, features.shape[1]
+    lower = cholesky(np.eye(p) + rough[:-1, :-1], lower=True, check_finite=False).astype(dtype)
+    seen = np.column_stack([features.T, rough[:-1, -1].astype(dtype)])
+    seen = solve_triangular(lower, seen, lower=True, check_finite=False)
+    basis = np.linalg.qr(seen)[0] if seen.shape[1] < p else np.eye(p, dtype=dtype)
+    inside = seen.T @ basis
+    border = np.append(inside[-1], rough[-1, -1])
+    rows = np.column_stack([inside[:-1], np.ones(len(features), dtype)])
+    return lower, basis, rows, border
 
 
 def _minimize(rows: Array, y: Array, costs: Array, border: Array) -> Array:
