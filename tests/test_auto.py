@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_moons
@@ -12,7 +13,7 @@ from sklearn.svm import SVC
 
 import s3vm
 from effort import cases
-from s3vm import OutOfTime, S3VMClassifier, S3VMClassifierCV
+from s3vm import FileSource, OutOfTime, S3VMClassifier, S3VMClassifierCV
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.estimators.folds import some_rows, stratified_folds
 from s3vm.estimators.preparation import _joined
@@ -49,12 +50,21 @@ def test_the_model_does_not_depend_on_the_threads(moons):
     np.testing.assert_array_equal(one, two)
 
 
-def test_sparse_rows_and_a_source(moons):
+def test_sparse_rows_sources_and_files(moons, tmp_path):
     X, labels, y = moons
     dense = make().fit(X, labels)
     few = labels >= 0
-    for clf in (make().fit(sparse.csr_array(X), labels), make().fit(X[few], y[few], X_unlabeled=X[~few])):
-        assert np.mean(clf.predict(X) == dense.predict(X)) > 0.98
+    np.save(tmp_path / "rest.npy", X[~few])
+    marked = np.column_stack([X, np.where(few, y, np.nan)])
+    np.savetxt(tmp_path / "all.csv", marked, "%.9g", ",", header="a,b,label", comments="")
+    for clf, rows in (
+        (make().fit(sparse.csr_array(X), labels), X),
+        (make().fit(X[few], y[few], X_unlabeled=X[~few]), X),
+        (make().fit(X[few], y[few], X_unlabeled=tmp_path / "rest.npy"), X),
+        (make().fit(FileSource(tmp_path / "all.csv", "label")), pd.DataFrame(X, columns=["a", "b"])),
+    ):
+        assert np.mean(clf.predict(rows).astype(int) == dense.predict(X)) > 0.98
+        assert "neighbors" in str(clf.safety_)
 
 
 def test_a_file_keeps_the_model(moons, tmp_path):
