@@ -596,3 +596,21 @@ def test_a_sample_of_what_can_be_read_once_is_still_there_to_be_trained_on(n_row
     assert sample.shape == (min(n, 500), 2)
     rows = source.batches(0, Purpose.UNLABELED, range(n // 100), 100)
     assert sorted(rows[:, 0]) == sorted(np.repeat(np.arange(n // 100), 100))
+
+
+@pytest.mark.torch
+def test_batches_of_torch():
+    """A `DataLoader`, with labels or without, and lists of tensors are batches like any others."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    rest = torch.tensor(X[N_LABELED:], dtype=torch.float32)
+    expected = S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=[rest.numpy()])
+    loaders = [TensorDataset(rest), TensorDataset(rest, torch.zeros(len(rest))), rest]
+    for batches in ([rest[:100], rest[100:]], *(DataLoader(rows, batch_size=64) for rows in loaders)):
+        clf = S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=batches)
+        np.testing.assert_array_equal(clf.decision_function(X), expected.decision_function(X))
+    S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=[rest.bfloat16()])
+    for rows in ([rest.to_sparse()], rest.to_sparse()):
+        with pytest.raises(ValueError, match="sparse tensor"):
+            S3VMClassifier(**FAST).fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=rows)

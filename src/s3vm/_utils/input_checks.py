@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from s3vm._utils.arrays import namespace
 from s3vm._utils.settings import invalid
 from s3vm._utils.warn import warn
 
@@ -59,6 +60,16 @@ def _dtypes(X: Any, parts: Any) -> list[Any]:
         return list(X.schema.types)
     firsts = [part[0] if isinstance(part, list | tuple) and part else part for part in parts]
     return [getattr(first, "dtype", type(first).__name__) for first in firsts]
+
+
+def dense_tensor(x: Any) -> Any:
+    """A dense tensor in a precision that NumPy knows; a ValueError if it is sparse."""
+    if x.layout is not namespace(x).strided:
+        raise ValueError(
+            f"rows are a sparse tensor ({x.layout}): give a SciPy matrix, such as "
+            "scipy.sparse.coo_array((values, indices), shape).tocsr(), or x.to_dense()"
+        )
+    return x.float() if x.is_floating_point() and x.element_size() < 4 else x  # bfloat16, too
 
 
 def check_size(entries: Any, dtype: Any) -> None:

@@ -23,6 +23,7 @@ from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
+from s3vm.estimators.scales import warn_of_other_scale
 from s3vm.estimators.scoring import LabeledScoreMixin
 from s3vm.estimators.settings import (
     available_if,
@@ -372,7 +373,9 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         """Trains, and publishes what was learnt; what is `given` is described at `learn`."""
         learned = learn(self, rows, backend, previous=previous, **given)
         self.__dict__.update(attributes(self, learned, backend, previous))
-        warn_of_collapse(learned.choice.model, learned.data, self.class_prior, backend)
+        data, model = learned.data, learned.choice.model
+        if not warn_of_other_scale(getattr(self, "feature_names_in_", None), data, model.seed):
+            warn_of_collapse(model, data, self.class_prior, backend)
         return self
 
     def _tune(self, resolved: Kernel, data: PreparedRows, seed: int, backend: Backend) -> Tuning:

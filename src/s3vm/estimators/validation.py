@@ -14,7 +14,15 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from s3vm._utils.arrays import as_rows, host, is_tensor
-from s3vm._utils.input_checks import LARGEST, as_csr, check_numbers, check_size, is_masked, warn_of_lost_digits
+from s3vm._utils.input_checks import (
+    LARGEST,
+    as_csr,
+    check_numbers,
+    check_size,
+    dense_tensor,
+    is_masked,
+    warn_of_lost_digits,
+)
 from s3vm._utils.progress import ProgressBar
 from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array
@@ -179,8 +187,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, backend: Backend | None
 
 def _checked_tensor(estimator: Any, X: Any, *, reset: bool, backend: Backend | None) -> Any:
     """A tensor where it is, if the solver and the backend compute there, else as an array."""
-    if X.is_floating_point() and X.element_size() < 4:
-        X = X.float()  # float16 and bfloat16; NumPy does not know the latter
+    X = dense_tensor(X)
     device = getattr(backend, "device", None)
     stays = device is not None and device.type == X.device.type and solver(estimator.solver).takes_tensors
     if X.device.type == "cpu" or not stays:

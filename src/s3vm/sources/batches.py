@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from s3vm._utils.input_checks import as_csr, check_numbers, check_size, precision
+from s3vm._utils.arrays import host, is_tensor
+from s3vm._utils.input_checks import as_csr, check_numbers, check_size, dense_tensor, precision
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Rows
 from s3vm.sources.base import Chunk
@@ -16,8 +17,9 @@ from s3vm.sources.streams import BUFFER_BYTES, StreamSource
 
 
 class BatchSource(StreamSource):
-    """Any iterable of batches, each an array or a CSR matrix: a generator, a list, a function that makes a generator.
+    """Any iterable of batches, each an array, a CSR matrix or a tensor: a generator, a list, a torch ``DataLoader``.
 
+    Of batches that are lists of rows and labels, the rows are taken. A function that makes a generator will do, too.
     Rows come in the order of the iterable, shuffled within the buffer. A generator can be read once: when it ends, so
     does the training. A list or a function can be read again and again.
 
@@ -47,16 +49,23 @@ class BatchSource(StreamSource):
                 "the function returns the same iterator every time: return a new one, or give the iterator itself"
             )
         once = not callable(batches) and iter(batches) is batches
-        first = _checked_first(next(iter(given), None))
+        first = _checked_first(_rows_of(next(iter(given), None)))
         self.names = _names(first)
         like = {"n_columns": first.shape[1], "names": self.names, "is_sparse": sparse.issparse(first)}
         checked = partial(_checked, **like, dtype=precision(dtype))
         rest = chain([first], begin()) if once else None
 
         def read() -> Iterator[Rows]:
-            return map(checked, begin() if rest is None else rest)
+            return map(checked, map(_rows_of, begin() if rest is None else rest))
 
         super().__init__([Chunk(n_rows, read)], first.shape[1], dtype, buffer_bytes, repeatable=not once)
+
+
+def _rows_of(batch: Any) -> Any:
+    """The rows of a batch: of those of a torch ``DataLoader``, the first part, if there are labels, too."""
+    if isinstance(batch, list | tuple) and batch and getattr(batch[0], "ndim", 0) == 2:
+        batch = batch[0]
+    return host(dense_tensor(batch)) if is_tensor(batch) else batch
 
 
 def _checked_first(batch: Any) -> Any:
