@@ -1,7 +1,7 @@
 """The GPU backend: correctness against float64, then rates of its verbs and times of whole fits.
 
-    python benchmarks/gpu.py [check] [rates] [train] [fit] [--dims 8 18 28 300 784] [--sets higgs susy hepmass]
-                             [--share 1.0] [--json FILE]
+    python benchmarks/gpu.py [fit] [columns] [check] [rates] [train] [--dims 8 18 28 300 784]
+                             [--sets higgs susy hepmass] [--share 1.0] [--json FILE]
 
 `check` compares decision and adjoint, at many shapes, with float64 and frequencies drawn by the CPU. `rates` times them
 in features times points a second, medians over CUDA events, with frequencies kept and drawn again, and the same sums
@@ -12,15 +12,21 @@ whole is estimated from a quadratic fitted to their times. `fit` is a default fi
 """
 
 import argparse
+import cProfile
+import io
 import itertools
 import json
+import os
+import pstats
 import statistics
 import time
+import traceback
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from s3vm import Hat, Hinge, PrintedTSG, S3VMClassifier
+from s3vm import Hat, Hinge, PrintedTSG, S3VMClassifier, S3VMClassifierCV
 from s3vm.backends.gpu import Gpu
 from s3vm.kernels import RBF
 from s3vm.problem import Problem
@@ -30,6 +36,10 @@ CUDA = torch.device("cuda")
 FLOAT32 = np.dtype(np.float32)
 M = 1024  # features in a block
 SEED = 3
+TILES = (  # points, frequency rows, warps, stages
+    *((64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 32, 4, 3), (64, 128, 4, 2)),
+    *((128, 128, 8, 2), (256, 32, 8, 3)),
+)
 SHAPES = {"higgs": (1_100_000, 28), "susy": (5_000_000, 18), "hepmass": (10_500_000, 28)}
 
 
@@ -188,45 +198,138 @@ def train(name, share):
     return {"set": name, "iterations": n_run, "of": total, "seconds": spent, "whole": whole, "peak GiB": peak}
 
 
-def fit():
-    results = []
-    for n, d in ((50_000, 22), (5_000_000, 18)):
-        rng = np.random.default_rng(0)
-        blob = rng.integers(0, 8, n)
-        X = rng.standard_normal((n, d), dtype=np.float32)
-        X += 0.8 * rng.standard_normal((8, d), dtype=np.float32)[blob]
-        y = np.full(n, -1)
-        y[:200] = blob[:200] % 2
-        clf = {}
-        for backend in ("gpu", "gpu", "cpu"):
-            start = time.perf_counter()
-            clf[backend] = S3VMClassifier(backend=backend, random_state=0, n_jobs=-1).fit(X, y)
-            spent = time.perf_counter() - start
-            weight = clf[backend].safety_.weight
-            print(f"default fit, {n} x {d}, {backend}: {spent:.2f} s, weight {weight}", flush=True)
-            results.append({"rows": n, "dims": d, "backend": backend, "seconds": spent})
-        some = X[:200_000]
-        f, g = clf["gpu"].decision_function(some), clf["cpu"].decision_function(some)
-        clear = np.abs(g) >= 1e-3
-        start = time.perf_counter()
-        crossed = clf["cpu"].set_params(backend="gpu").decision_function(some)
-        spent = time.perf_counter() - start
+def columns():
+    """How fast 20 columns are beside one, with several sizes of the tiles."""
+    from s3vm.backends.gpu import kernels
+
+    chosen, results = kernels._tile, []
+    for d in (18, 28):
+        n_blocks, n = 4096, 4096
+        features = Gpu(FLOAT32, 16 << 30).features(RBF(0.5 / d), SEED, M, d)
+        X, A, G = case(n, d, n_blocks, 20)
+        f, g = exact(X[:256], A[:8], G[:256], RBF(0.5 / d), 8)
+        results_of_20 = features.decision(A[:8], X[:256]), features.adjoint(G[:256], X[:256], 8)
+        errors = [relative(*pair) for pair in zip(results_of_20, (f, g), strict=True)]
+        work, one, g_one = n_blocks * M * n / 1e9, A[:, :, :1].contiguous(), G[:, :1].contiguous()
+        first = {
+            "decision": work / seconds(features.decision, one, X, budget=0.5),
+            "adjoint": work / seconds(features.adjoint, g_one, X, n_blocks, budget=0.5),
+        }
         print(
-            f"labels agree with the CPU's: {np.mean((f > 0) == (g > 0), where=clear):.5%}; the CPU's model on the GPU: "
-            f"largest difference {np.abs(crossed - g).max():.1e}, {len(some) / spent:.0f} rows/s",
-            flush=True,
+            f"d={d}, K=1: {first['decision']:.0f} and {first['adjoint']:.0f} G/s, errors of K=20", *errors, flush=True
         )
-    start = time.perf_counter()
-    on_device = S3VMClassifier(backend="gpu", random_state=0).fit(torch.as_tensor(X, device=CUDA), y)
-    print(f"the same from a tensor on the device: {time.perf_counter() - start:.2f} s", flush=True)
-    same = np.array_equal(on_device.decision_function(some), f)
-    print(f"from the tensor, same bits: {same}")
+        for tile in (None, *TILES):
+            if tile is not None:
+                names = dict(zip(("N", "M", "num_warps", "num_stages"), tile, strict=True))
+                kernels._tile = lambda parts, K, transposed, names=names: (names, 2112)
+            row = {"d": d, "tile": tile or "as it is"}
+            try:
+                for verb, arguments in (("decision", (A, X)), ("adjoint", (G, X, n_blocks))):
+                    rate = work / seconds(getattr(features, verb), *arguments, budget=0.3, at_least=3)
+                    row |= {verb: rate, f"{verb}, of K=1": rate / first[verb]}
+            except Exception as problem:  # too large for the device
+                row["error"] = str(problem)[:80]
+            kernels._tile = chosen
+            results.append(row)
+            print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
     return results
+
+
+def wall(run, *arguments):
+    """Median seconds of three runs after a first one, and what the last one returned."""
+    spent, result = [], run(*arguments)
+    for _ in range(3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        result = run(*arguments)
+        torch.cuda.synchronize()
+        spent.append(time.perf_counter() - start)
+    return statistics.median(spent), result
+
+
+def blobs(n, d, n_labels, n_classes=2):
+    rng = np.random.default_rng(0)
+    blob = rng.integers(0, 4 * n_classes, n)
+    X = rng.standard_normal((n, d), dtype=np.float32)
+    X += 0.8 * rng.standard_normal((4 * n_classes, d), dtype=np.float32)[blob]
+    return X, np.where(np.arange(n) < n_labels, blob % n_classes, -1)
+
+
+def fit():
+    """Default fits, on the GPU and on all cores beside it, and predictions by their models."""
+    results = []
+
+    def line(what, seconds, **more):
+        results.append({"what": what, "seconds": seconds, **more})
+        print(f"{what}: {seconds:.3f} s", *(f"{k} {v}" for k, v in more.items()), flush=True)
+
+    for n, d in ((1_000, 20), (5_000, 22), (50_000, 22), (5_000_000, 18)):
+        X, y = blobs(n, d, 200)
+        clf = {}
+        for backend in ("gpu", "cpu"):
+            there = S3VMClassifier(backend=backend, random_state=0, n_jobs=-1)
+            spent, clf[backend] = wall(there.fit, X, y)
+            line(f"default fit, {n} x {d}, {backend}", spent)
+        some = X[:200_000]
+        f, g = (clf[backend].decision_function(some) for backend in ("gpu", "cpu"))
+        clear = np.abs(g) >= 1e-3
+        print(
+            f"labels of the two models agree on {np.mean((f > 0) == (g > 0), where=clear):.4%} of the rows", flush=True
+        )
+        if n == 50_000:
+            profiled(clf["gpu"].fit, X, y)
+    tensor = torch.as_tensor(X, device=CUDA)
+    there = S3VMClassifier(backend="gpu", random_state=0)
+    line(f"default fit, {n} x {d}, from a tensor", wall(there.fit, tensor, y)[0])
+    prediction(line)
+    images(line)
+    return results
+
+
+def profiled(run, *arguments):
+    """Prints where the time goes."""
+    profile = cProfile.Profile()
+    profile.runcall(run, *arguments)
+    out = io.StringIO()
+    pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(14)
+    for text in out.getvalue().splitlines():
+        if ":" in text or "{" in text:
+            print("   ", text[:130], flush=True)
+
+
+def prediction(line):
+    n, d = 4_000_000, 28
+    X, y = blobs(n, d, 200)
+    for backend, rows in (("gpu", X), ("gpu", torch.as_tensor(X, device=CUDA)), ("cpu", X)):
+        clf = S3VMClassifier(backend=backend, random_state=0, n_jobs=-1).fit(X[:20_000], y[:20_000])
+        spent, _ = wall(clf.predict, rows)
+        kind, centers = type(rows).__name__, clf.model_.centers.shape[0]
+        line(f"predict {n} x {d}, {backend}, {kind}", spent, rows_per_second=round(n / spent), centers=centers)
+
+
+def images(line):
+    """Ten classes: the images of mnist, if they are in the folder S3VM_DATA, else blobs of their shape."""
+    path = Path(os.environ.get("S3VM_DATA", "data")) / "mnist.npz"
+    if path.exists():
+        with np.load(path) as stored:
+            X, y = stored["X"][:60_000].astype(np.float32) / 255, stored["y"][:60_000].astype(int)
+        truth, y = y, np.where(np.arange(len(y)) < 100, y, -1)
+    else:
+        (X, y), truth = blobs(60_000, 784, 100, 10), None
+    for backend in ("gpu", "cpu"):
+        for _ in "12":
+            start = time.perf_counter()
+            clf = S3VMClassifierCV(backend=backend, random_state=0, n_jobs=-1).fit(X, y)
+            spent = time.perf_counter() - start
+            if spent > 40:
+                break
+        more = {} if truth is None else {"error": f"{np.mean(clf.predict(X[100:]) != truth[100:]):.2%}"}
+        line(f"S3VMClassifierCV, ten classes, {X.shape[0]} x {X.shape[1]}, {backend}", spent, **more)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["check", "rates", "train", "fit"])
+    parser.add_argument("parts", nargs="*", default=["fit", "columns", "check", "rates", "train"])
     parser.add_argument("--dims", nargs="+", type=int, default=[8, 18, 28, 300, 784])
     parser.add_argument("--sets", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--share", type=float, default=1.0)
@@ -235,15 +338,20 @@ def main():
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU of NVIDIA here, and nothing else is measured")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    results = {}
-    if "check" in arguments.parts:
-        results["error"] = check()
-    if "rates" in arguments.parts:
-        results |= rates(arguments.dims)
-    if "train" in arguments.parts:
-        results["train"] = [train(name, arguments.share) for name in arguments.sets]
-    if "fit" in arguments.parts:
-        results["fit"] = fit()
+    parts = {
+        "fit": fit,
+        "columns": columns,
+        "check": check,
+        "rates": lambda: rates(arguments.dims),
+        "train": lambda: [train(name, arguments.share) for name in arguments.sets],
+    }
+    results, start = {}, time.perf_counter()
+    for name in arguments.parts:
+        try:
+            results[name] = parts[name]()
+        except Exception:
+            traceback.print_exc()
+        print(f"{name}: done after {time.perf_counter() - start:.0f} s", flush=True)
     if arguments.json:
         with open(arguments.json, "w") as out:
             json.dump(results, out, indent=1)
