@@ -26,6 +26,7 @@ from pages import ROOT, blocks, commands, in_substance, printed
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli
 from s3vm._utils import container
 from s3vm.cli.app import app
+from s3vm.cli.compare import _advice
 from s3vm.cli.console import Screen, file_size, seconds
 from s3vm.cli.inputs import InputFiles, read_data
 from s3vm.cli.summary import prediction_summary
@@ -523,22 +524,26 @@ def test_compare(folder, tmp_path, monkeypatch):
         def memory(self, problem, backend):
             return 1 << 60
 
-    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {"tsg": TSG, "broken": Broken, "greedy": Greedy})
     monkeypatch.setitem(SOLVERS, "broken", Broken)
     monkeypatch.setitem(SOLVERS, "greedy", Greedy)
-    result = of_json("compare", folder / "mails.csv", "-t", "label", "--report", tmp_path / "c.html")
+    solvers = [word for name in ("tsg", "broken", "greedy") for word in ("--solver", name)]
+    result = of_json("compare", folder / "mails.csv", "-t", "label", "--report", tmp_path / "c.html", *solvers)
     found = {one["method"]: one for one in result["methods"]}
     assert list(found) == [
         "supervised SVM",
-        "self-training",
+        "logistic regression",
+        "random forest",
+        "gradient boosting",
         "label spreading",
+        "self-training",
+        "s3vm",
         "s3vm tsg",
         "s3vm broken",
         "s3vm greedy",
     ]
     assert found["s3vm broken"] == {"method": "s3vm broken", "failed": "it does not converge"}
     assert "needs about" in found["s3vm greedy"]["failed"]
-    for name in list(found)[:4]:
+    for name in list(found)[:8]:
         assert found[name]["rows"] == 50
         assert found[name]["error"] < 0.4
         assert found[name]["seconds"] > 0
@@ -546,14 +551,32 @@ def test_compare(folder, tmp_path, monkeypatch):
     page = (tmp_path / "c.html").read_text()
     assert "it does not converge" in page
     assert "label spreading" in page
-    shown = run("compare", folder / "mails.csv", "-t", "label", "--test", folder / "held.csv", "--max-rows", 200).stdout
+    assert result["advice"].startswith("Take ")
+    assert result["advice"] in page
+    held = ("--test", folder / "held.csv", "--max-rows", 200, "--max-seconds", 1e-9)
+    shown = run("compare", folder / "mails.csv", "-t", "label", *held).stdout
     assert "Tested on 300 rows (" in shown
     assert "200 of 550 unlabelled rows" in shown
-    assert "s3vm greedy" in shown
+    assert shown.count("no time left: give --max-seconds") == 6
+    assert "Take s3vm: its error is the lowest" in shown
 
 
-def test_compare_with_two_labels_of_a_class(tmp_path, monkeypatch):
-    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {})
+def test_advice_says_which_method_to_take():
+    def outcomes(**wrong):
+        return [{"method": name, "error": np.mean(rows), "wrong": np.array(rows) > 0} for name, rows in wrong.items()]
+
+    none, some, many = np.zeros(100), np.arange(100) < 5, np.arange(100) < 30
+    advice = _advice(outcomes(s3vm=many, forest=some, svm=many))
+    assert advice == "Take forest: its error is the lowest, 5.0%. The next is 25.0 ± 4.4 points higher."
+    assert _advice(outcomes(s3vm=some, forest=~many)).startswith("Take s3vm: its error is the lowest, 5.0%.")
+    shifted = np.roll(some, 50)
+    assert _advice(outcomes(s3vm=some, forest=shifted, svm=many)).startswith("Take s3vm or forest: ")
+    assert _advice(outcomes(forest=some, boosting=shifted, s3vm=many)).endswith("chance. s3vm is behind.")
+    assert _advice([{"method": "s3vm", "failed": "no"}]) == "Every method failed."
+    assert _advice(outcomes(s3vm=none)) == "Take s3vm: its error is the lowest, 0.0%."
+
+
+def test_compare_with_two_labels_of_a_class(tmp_path):
     labels = np.where(np.arange(80) < 20, "ham", "")
     labels[:2] = "spam"
     pa_csv.write_csv(table(X[:80] + 2 * (labels == "spam")[:, None], labels), tmp_path / "d.csv")
@@ -563,10 +586,9 @@ def test_compare_with_two_labels_of_a_class(tmp_path, monkeypatch):
 
 
 def test_compare_stops_at_ctrl_c(folder, monkeypatch):
-    monkeypatch.setattr("s3vm.cli.compare.SOLVERS", {"slow": Interrupted})
     monkeypatch.setitem(SOLVERS, "slow", Interrupted)
-    result = run("compare", folder / "mails.csv", "-t", "label", "--C", 1, "--gamma", 1, code=130)
-    assert "interrupted after 3 of 4 methods" in result.stderr
+    result = run("compare", folder / "mails.csv", "-t", "label", "--C", 1, "--gamma", 1, "--solver", "slow", code=130)
+    assert "interrupted after 7 of 8 methods" in result.stderr
     assert "label spreading" in result.stdout
 
 

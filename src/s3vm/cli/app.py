@@ -240,18 +240,21 @@ def compare(
         int,
         option(metavar="N", help="Size of the random sample of unlabelled rows; 0 uses all.", panel=options.COLUMNS),
     ] = 5000,
+    time_limit: Annotated[
+        float, option("--max-seconds", metavar="SECONDS", help="Start no further fit of other methods after this time.")
+    ] = 60.0,
     solvers: options.Solvers = None,
     settings: Settings,
     report: options.Report = None,
     verbosity: Verbosity,
 ) -> None:
-    """Compare a supervised SVM, self-training, label spreading and the s3vm solvers on your data.
+    """Compare s3vm with an SVM, a forest, boosting, logistic regression, self-training and label spreading.
 
-    Errors are measured by cross-validation on the labelled rows, or on the rows of --test.
+    Errors are measured by cross-validation on the labelled rows, or on the rows of --test. It says which to take.
     """
     from s3vm.cli.compare import run_compare
 
-    run_compare(verbosity.screen(), files, settings, test, report, max_rows, solvers or ())
+    run_compare(verbosity.screen(), files, settings, test, report, max_rows, time_limit, solvers or ())
 
 
 @_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))

@@ -86,7 +86,7 @@ Mark = Annotated[
 Solvers = Annotated[
     list[str] | None,
     _model_option(
-        "--solver", metavar="NAME", help="Run only this s3vm solver. Repeatable.", autocompletion=_complete_solver
+        "--solver", metavar="NAME", help="Run this s3vm solver, too. Repeatable.", autocompletion=_complete_solver
     ),
 ]
 ZeroBased = Annotated[

@@ -143,13 +143,14 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
         table.add_row(*cells, style="bold green" if outcome["error"] == least else None)
     data, used = result["data"], result["unlabeled_used"]
     note = (
-        f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and gamma were chosen once for all methods; the "
-        "seconds do not include this."
+        f"Tested on {result['rows']:,} rows ({result['judged_by']}). s3vm chooses C and gamma itself; those of the "
+        "other SVMs were chosen before, and the seconds do not include this."
     )
     if used < data["unlabeled"]:
         note += f" {used:,} of {data['unlabeled']:,} unlabelled rows were used (--max-rows)."
     report: list[RenderableType] = [Text(), grid({"Report": escape(result["report"])})] if "report" in result else []
-    return [_headline(data), table, _footnote(note), *report]
+    advice = Padding(Text(result["advice"], style="bold"), (0, 2, 1, 2))
+    return [_headline(data), table, advice, _footnote(note), *report]
 
 
 def model_summary(result: dict[str, Any]) -> list[RenderableType]:

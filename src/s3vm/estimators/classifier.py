@@ -125,6 +125,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         Predictions of labelled rows by models trained without them, NaN for unlabelled rows; not in model files.
     doubtful_ : dict of arrays
         Labelled rows whose held-out prediction contradicts their label, the worst first.
+    threshold_ : float, by which `set_threshold` has lowered the scores; 0 after a fit
     transduction_ : array of shape (n_rows,)
         A label for each row of X: its own, or the predicted one. Not after `X_unlabeled` or dask collections.
     model_ : Model
@@ -331,7 +332,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
 
     @available_if(has_probability)
     def predict_proba(self, X: Any) -> Array:
-        """A softmax of the scores, its temperature fitted to labelled rows held out; always agrees with `predict`."""
+        """A softmax of the scores, its temperature fitted to rows held out; see `threshold_` about `predict`."""
         if is_dask(X):
             return lazily(self, "predict_proba", X)
         model = copy(self)  # so that the scores and their calibration belong together

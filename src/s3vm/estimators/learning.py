@@ -134,6 +134,7 @@ def attributes(
         "_fitted_rows": None if data.is_streamed else FittedRows.of(learned.given, data.labeled_at, data.labels),
         "_labeled_rows": None,
         "_transduction": None,
+        "threshold_": 0.0,
         **plan.tuning.report,
     }
     temperature = calibrate(choice, data, backend) if estimator.probability else None

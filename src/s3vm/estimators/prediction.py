@@ -49,12 +49,13 @@ def transduced_codes(estimator: Any) -> Array:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Probabilities ``softmax(beta f)``; scores of one column count as ``(-f, f)``."""
+    """Probabilities ``softmax(beta (f + offset))``; scores of one column count as ``(-f, f)``."""
 
     beta: float
+    offset: float = 0.0  # of a threshold, by which scores were lowered
 
     def predict_proba(self, scores: Array) -> Array:
-        return softmax(self.beta * _margins(scores), axis=1)
+        return softmax(self.beta * _margins(scores + self.offset), axis=1)
 
 
 def calibrator(scores: Array, codes: Array, sample_weight: Array) -> Temperature:

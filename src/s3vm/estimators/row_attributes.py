@@ -1,13 +1,15 @@
 """What a fit says of its rows: held-out predictions of the labelled ones, and labels of the others."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from s3vm._utils.typing import Array
 from s3vm.estimators.prediction import Temperature, transduced_codes
 from s3vm.estimators.preparation import FittedRows, PreparedRows
 from s3vm.estimators.suggestions import suggest
+from s3vm.estimators.thresholds import set_threshold
 
 
 class HeldOut(NamedTuple):
@@ -32,9 +34,10 @@ class HeldOut(NamedTuple):
 
 
 class RowAttributes:
-    """The attributes of a fitted classifier that have an entry per row given to `fit`, and which rows to label next."""
+    """The attributes of a fitted classifier that have an entry per row given to `fit`, and what they are used for."""
 
     classes_: Array
+    threshold_: float
     _held_out: HeldOut
     _fitted_rows: FittedRows | None = None
     _transduction: Array | None = None
@@ -92,3 +95,21 @@ class RowAttributes:
         random_state : int, default 0
         """
         return suggest(self, X, n, y, random_state)
+
+    def set_threshold(self, aim: float | str, *, positive: Any = None) -> Self:
+        """Move the boundary between two classes, for example because one of them is rare.
+
+        `decision_function` is lowered by the threshold, so that `predict` follows; `predict_proba` stays as it is. The
+        next fit starts at 0 again.
+
+        Parameters
+        ----------
+        aim : float, "f1", or text such as "precision=0.9" or "recall=0.9"
+            A threshold on the scores, or what it should reach on the labelled rows held out: the largest F1, the
+            largest recall at that precision or more, or the largest precision at that recall or more.
+        positive : label or None, default None
+            The class that the aim is about; None: ``classes_[1]``.
+        """
+        check_is_fitted(self, "model_")
+        set_threshold(self, aim, positive)
+        return self

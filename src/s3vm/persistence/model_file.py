@@ -163,6 +163,7 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         "history": list(history),
         "safety": _encode(clf.safety_),
         "temperature": clf._calibrator.beta if hasattr(clf, "_calibrator") else None,
+        "threshold": clf.threshold_,
         "compression": _encode(getattr(clf, "compression_", None)),
         "steps": list(parts.step_names) if scaler is not None else [],
         "scaler": None if scaler is None else {**scaler.get_params(), "n_seen": _encode(scaler.n_samples_seen_)},
@@ -194,8 +195,11 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     names = [_american(name) for name in map(str, contents.entry("history", list))]
     clf.history_ = dict(zip(names, contents.tensor("history", len(names), None, finite=False), strict=True))
     beta = contents.entry("temperature", float, type(None))
+    clf.threshold_ = contents.entry("threshold", float) if "threshold" in header else 0.0
+    if not np.isfinite(clf.threshold_):
+        raise ModelFormatError(f"its threshold is {clf.threshold_}")
     if beta is not None:
-        clf._calibrator = Temperature(beta)
+        clf._calibrator = Temperature(beta, clf.threshold_)
         if not 0 < beta < _MOST_BETA:
             raise ModelFormatError(f"its temperature is {beta}, which calibration cannot give")
     if header["compression"] is not None:

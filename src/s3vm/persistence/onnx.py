@@ -76,6 +76,9 @@ def to_onnx(estimator: Any, path: Any) -> None:
     graph.output("label", graph.add("Gather", _labels(clf.classes_), codes), [None])
     graph.output("scores", graph.single(flat), [None] if two_classes else [None, len(clf.classes_)])
     if hasattr(clf, "predict_proba"):
+        if clf._calibrator.offset:  # of two classes
+            scores = graph.add("Add", scores, np.float64(clf._calibrator.offset))
+            margins = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
         logits = graph.add("Mul", margins, np.float64(clf._calibrator.beta))
         graph.output("probabilities", graph.single(graph.add("Softmax", logits, axis=1)), [None, len(clf.classes_)])
     write(path, graph.model(model.n_features_in).SerializeToString())
