@@ -11,6 +11,9 @@ from effort import LONG, cases
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore Ctrl-C
 
+# The tests fill all cores by themselves, and threads of the BLAS that wait for a core keep it busy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 if not Path("/dev/nvidiactl").exists():  # without a GPU, Triton's kernels can only be interpreted
     os.environ.setdefault("TRITON_INTERPRET", "1")
 

@@ -5,22 +5,24 @@ is not installed; `conftest.py` says so in a line each.
 """
 
 import os
+from collections.abc import Iterable
 from itertools import combinations
 from random import Random
 
 LONG = bool(os.environ.get("S3VM_LONG"))
 
 
-def cases(quick: int, long: int) -> int:
-    """How many cases of a test are tried."""
+def cases(quick, long):
+    """What is tried, or how much of it."""
     return long if LONG else quick
 
 
-def pairwise(combos: list[tuple]) -> list[tuple]:
+def pairwise(combos: Iterable[tuple]) -> list[tuple]:
     """As few of the combinations as have every pair of values that occurs in them; all of them in `make test-long`.
 
     Most faults come of one value or of two that meet. The choice is greedy: first those with the most new pairs.
     """
+    combos = list(combos)
     if LONG:
         return combos
     order = Random(0).sample(combos, len(combos))  # or the first values would come most often

@@ -208,6 +208,7 @@ test_rows = 100
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("solver", "seconds", "megabytes", "sizes", "status"),
     [("newton", 0.3, 4000, [4000, 5000], "timeout"), ("incremental", 60, 40, [4000, 5000], "memory")],
@@ -316,6 +317,7 @@ def test_a_cell_of_the_grid_that_overflows_is_a_bad_one(tmp_path):
     assert facts[0]["n"] == 150
 
 
+@pytest.mark.long
 def test_ctrl_c(tmp_path):
     path, output = write(tmp_path, TINY), tmp_path / "tiny.parquet"
     command = [sys.executable, "-m", "experiments", "bench", str(path), "-o", str(output), "-q"]
@@ -641,6 +643,7 @@ def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
     assert [path.name for path in tmp_path.iterdir()] == ["e.toml"]
 
 
+@pytest.mark.long
 def test_a_worker_finds_the_package_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -233,8 +233,11 @@ class Ending:
 
 @pytest.mark.parametrize(
     ("fan_out", "reaches"),
-    [(4, True), (1, True), (4, False)],
-    ids=["the client asks it", "a worker asks it", "the client asks it through the scheduler"],
+    [
+        pytest.param(4, True, id="the client asks it", marks=pytest.mark.long),
+        pytest.param(1, True, id="a worker asks it"),
+        pytest.param(4, False, id="the client asks it through the scheduler", marks=pytest.mark.long),
+    ],
 )
 def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out, reaches):
     monkeypatch.setattr(cluster, "FAN_OUT", fan_out)

@@ -777,6 +777,7 @@ def test_import_is_light():
     )
 
 
+@pytest.mark.long
 def test_memory_is_the_data_and_a_chunk():
     """100,000 x 28 rows with default settings, 200 of them labelled: peak below the data plus 500 MB.
 

@@ -138,7 +138,7 @@ def test_exact_after_rows_came_and_left(name, seed, size):
         stream(PATH, X, y, seed, size, C=C, weight=weight)
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 7])
 @pytest.mark.parametrize("name", SETS)
 def test_no_worse_than_cccp(name, size):
     """With restart=0 in every run, and with the default in nearly all."""

@@ -20,6 +20,7 @@ from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 
 import s3vm
+from effort import cases
 from s3vm import CCCP, FRS, TSG, Light, ModelFormatError, PrintedTSG, S3VMClassifier, S3VMClassifierCV, backends
 from s3vm._utils import container
 from s3vm.philox import Purpose
@@ -272,7 +273,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(folder, tmp_path, kind, solve
         return clf.fit(X[:N_LABELED], Y[:N_LABELED], X_unlabeled=parts, **settings)
 
     straight, path = fit(), tmp_path / "run.checkpoint"
-    for stop in (1, solver.max_iter // 2, solver.max_iter - 1):
+    for stop in cases((solver.max_iter // 2,), (1, solver.max_iter // 2, solver.max_iter - 1)):
         path.unlink(missing_ok=True)
         with pytest.raises(KilledError):
             fit(killed_at(stop), checkpoint=path, every=0)
@@ -444,6 +445,7 @@ clf.save({model!r})
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+@pytest.mark.long
 def test_killed_at_any_moment(folder, tmp_path):
     path, model = tmp_path / "c", tmp_path / "m.s3vm"
     program = _RUN.format(tests=os.path.dirname(__file__), folder=str(folder), path=str(path), model=str(model))

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 from sklearn.svm import SVC
 
 import literal
+from effort import pairwise
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import UNLABELED_LOSSES, SmoothHinge, SquaredHinge
@@ -45,11 +47,13 @@ def literal_coefficients(kernel, loss, n_labeled=6, draw_labeled=True, slope=lit
 PRINTED = PrintedTSG(max_iter=T, n_features=M, batch_size=BATCH, step=Decaying(t0=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", BACKENDS_HERE)
-@pytest.mark.parametrize("loss", UNLABELED_LOSSES)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_equals_the_literal_algorithm(kernel, loss, name, dtype):
+@pytest.mark.parametrize(
+    ("kernel", "loss", "engine"),
+    pairwise(product(KERNELS, UNLABELED_LOSSES, product(BACKENDS_HERE, ("float32", "float64")))),
+    ids=str,
+)
+def test_equals_the_literal_algorithm(kernel, loss, engine):
+    name, dtype = engine
     expected, score = literal_coefficients(kernel, loss)
     engine = backend(name, dtype)
     model = last(PRINTED.run(make_problem(KERNELS[kernel], loss, dtype), engine)).model()
