@@ -193,10 +193,11 @@ def _follow(gram, rows, margin, fixed, constants, most):
         time = max(time, 0.0)
         for i in range(k):
             rows.a[members[i]] += time * step[i]
-        rows.a[:] += time * rows.left
-        rows.f[:] += time * slope
-        rows.left[:] *= 1 - time
-        rows.drift[:] *= 1 - time
+        for r in range(n):
+            rows.a[r] += time * rows.left[r]
+            rows.f[r] += time * slope[r]
+            rows.left[r] *= 1 - time
+            rows.drift[r] *= 1 - time
         constants[0] += time * lift
         constants[1] += time * intercept
         margin.number[1] += 1
@@ -279,7 +280,9 @@ def _set_out(gram, rows, j, fixed):
     rows.left[j] = left
     if change != 0.0:
         rows.drift[j] += fixed.ridge * change
-        rows.drift[:] += change * gram[j, : len(rows.drift)]
+        row = gram[j]
+        for r in range(len(rows.drift)):
+            rows.drift[r] += change * row[r]
 
 
 @_compiled
@@ -297,10 +300,10 @@ def _direction(rows, margin, fixed, constants):
         total -= rows.a[r] + rows.left[r]
     # Forward, with R': the mean, a constant, and f.
     factor = margin.factor
-    u, v, w = np.empty(k), np.ones(k), np.empty(k)
+    u, v, w = np.empty(k), np.empty(k), np.empty(k)
     for i in range(k):
         j = margin.members[i]
-        u[i], w[i] = rows.mean[j], rows.side[j] - rows.f[j] - rows.drift[j]
+        u[i], v[i], w[i] = rows.mean[j], 1.0, rows.side[j] - rows.f[j] - rows.drift[j]
     mm, m1, oo = fixed.mean_of_mean, 1.0, 0.0
     for i in range(k):
         row = factor[i]
@@ -320,9 +323,9 @@ def _direction(rows, margin, fixed, constants):
     lift = (balance * oo - m1 * total) / determinant
     intercept = (mm * total - m1 * balance) / determinant
     # Backward, with R.
-    a = w - lift * u - intercept * v
+    a = np.empty(k)
     for i in range(k - 1, -1, -1):
-        a[i] = (a[i] - _dot(factor[i, i + 1 : k], a[i + 1 :])) / factor[i, i]
+        a[i] = (w[i] - lift * u[i] - intercept * v[i] - _dot(factor[i, i + 1 : k], a[i + 1 :])) / factor[i, i]
     return lift, intercept, a
 
 
