@@ -171,6 +171,24 @@ def test_one_row_and_none(tmp_path):
     assert served(tmp_path / "m.onnx", X[:0])["label"].shape == (0,)
 
 
+def test_onnx_outputs_are_in_the_usual_order(tmp_path):
+    """That of skl2onnx, which others expect who read outputs by their number."""
+    X, some = flowers()
+    to_onnx(S3VMClassifier(FEW, random_state=0).fit(X, some), tmp_path / "m.onnx")
+    assert list(served(tmp_path / "m.onnx", X)) == ["label", "probabilities", "scores"]
+
+
+@pytest.mark.parametrize("opset", [13, 15, 21])
+def test_onnx_of_older_and_newer_operators(tmp_path, opset):
+    X, some = flowers(2)
+    model = make_pipeline(StandardScaler(), S3VMClassifier(FEW, unlabeled_weight=1.0, random_state=0)).fit(X, some)
+    to_onnx(model, tmp_path / "m.onnx", target_opset=opset)
+    assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
+    np.testing.assert_allclose(served(tmp_path / "m.onnx", X)["probabilities"], model.predict_proba(X), atol=1e-5)
+    with pytest.raises(ValueError, match="target_opset=12 is not valid: give an integer of at least 13"):
+        to_onnx(model, tmp_path / "m.onnx", target_opset=12)
+
+
 def test_onnx_file_is_well_formed(tmp_path):
     X, some = flowers()
     to_onnx(S3VMClassifier(FEW, random_state=0).fit(X, some), tmp_path / "m.onnx")

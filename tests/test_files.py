@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from dataclasses import fields, make_dataclass
 from functools import cache
 
@@ -760,6 +761,15 @@ def test_pickle_joblib_and_skops(tmp_path, solver, data):
     joblib.dump(model, tmp_path / "m.joblib")
     assert_same(joblib.load(tmp_path / "m.joblib"), model, X)
     stored = skops.io.dumps(model)
-    unknown = skops.io.get_untrusted_types(data=stored)
-    assert all(name.startswith("s3vm.") for name in unknown)
-    assert_same(skops.io.loads(stored, trusted=unknown), model, X)
+    assert_same(skops.io.loads(stored, trusted=s3vm.SKOPS_TRUSTED), model, X)
+
+
+@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
+def test_types_to_trust_are_complete(solver):
+    """Also those of states with which training continues."""
+    X, some = moons()
+    clf = S3VMClassifier(solver, unlabeled_weight=1.0, warm_start=solver != "auto", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf.fit(X[::4], some[::4])
+    assert set(skops.io.get_untrusted_types(data=skops.io.dumps(clf))) <= set(s3vm.SKOPS_TRUSTED)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
     from s3vm.losses import Exponential, Hat, Hinge, Ramp, SmoothHinge, SquaredHat, SquaredHinge
     from s3vm.persistence.compression import compress
-    from s3vm.persistence.model_file import load, save
-    from s3vm.persistence.onnx import to_onnx
+    from s3vm.persistence.model_file import SKOPS_TRUSTED, load, save
+    from s3vm.persistence.onnx import register_onnx, to_onnx
     from s3vm.solvers import BGS, CCCP, FRS, TSG, Batch, Incremental, Light, Newton, PrintedTSG
     from s3vm.solvers.steps import Constant, Decaying, Theorem
     from s3vm.sources.arrays import ArraySource
@@ -34,7 +34,7 @@ __all__ += ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newto
 __all__ += ["Constant", "Decaying", "Theorem"]
 __all__ += ["ArraySource", "BatchSource", "FileSource", "WorkerLostError"]
 __all__ += ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"]
-__all__ += ["ModelFormatError", "compress", "load", "save", "to_onnx", "write_report"]
+__all__ += ["SKOPS_TRUSTED", "ModelFormatError", "compress", "load", "register_onnx", "save", "to_onnx", "write_report"]
 
 # A name is imported when it is first used: scikit-learn takes a second to load, and not every use needs it.
 _HOMES = {
@@ -48,8 +48,8 @@ _HOMES = {
     "kernels": ["RBF", "Laplacian", "Matern", "Polynomial"],
     "losses": ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"],
     "persistence.compression": ["compress"],
-    "persistence.model_file": ["load", "save"],
-    "persistence.onnx": ["to_onnx"],
+    "persistence.model_file": ["SKOPS_TRUSTED", "load", "save"],
+    "persistence.onnx": ["register_onnx", "to_onnx"],
     "solvers": ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton", "PrintedTSG"],
     "solvers.steps": ["Constant", "Decaying", "Theorem"],
     "sources.arrays": ["ArraySource"],

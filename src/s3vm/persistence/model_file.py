@@ -18,14 +18,20 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from s3vm import __version__, backends, philox
 from s3vm._utils import codec, container
 from s3vm._utils.container import Contents, ModelFormatError, short
 from s3vm._utils.input_checks import csr, precision
+from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.typing import Array
+from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.prediction import Temperature
+from s3vm.estimators.preparation import TrainingRows
+from s3vm.estimators.resuming import ResumePoint
+from s3vm.estimators.row_attributes import HeldOut
 from s3vm.estimators.safety import Safety
 from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
@@ -34,7 +40,11 @@ from s3vm.persistence.compression import Compression
 from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
+from s3vm.solvers.incremental.active_set_path import Point
+from s3vm.solvers.incremental.incremental import _ResumeState
+from s3vm.solvers.incremental.kernel_cache import Carryover
 from s3vm.solvers.steps import STEPS
+from s3vm.sources.reservoir import Reservoir, ReservoirSource
 
 _FLOATS = ("float32", "float64")
 _CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}
@@ -49,13 +59,28 @@ _PARTS: dict[str, type] = {
     for kind in kinds.values()
 } | {"Safety": Safety, "Compression": Compression}
 
+SKOPS_TRUSTED = sorted(
+    f"{kind.__module__}.{kind.__qualname__}"
+    for kind in {
+        *CLASSIFIERS.values(),
+        *_PARTS.values(),
+        *STATE_PARTS.values(),
+        HeldOut,
+        Model,
+        ResumePoint,
+        Temperature,
+    }
+    | {TrainingRows, Reservoir, ReservoirSource, Carryover, Point, _ResumeState}
+)
+"""The types of fitted classifiers, for ``skops.io.load(file, trusted=SKOPS_TRUSTED)``."""
+
 
 def save(estimator: Any, path: Any) -> None:
     """Writes a fitted classifier to one file, which `s3vm.load` reads.
 
     Parameters
     ----------
-    estimator : S3VMClassifier, S3VMClassifierCV, or a Pipeline of StandardScaler and one of them
+    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of StandardScaler and one of them, or a search over these
     path : str or path
         By convention it ends in ``.s3vm``. An existing file is replaced once the new one is complete and on the disk.
     """
@@ -64,7 +89,7 @@ def save(estimator: Any, path: Any) -> None:
     container.write(path, header, tensors)
 
 
-def load(path: Any) -> Any:
+def load(path: Any) -> S3VMClassifier | Pipeline:
     """The classifier or pipeline that `s3vm.save` wrote; its predictions are the same to the last bit.
 
     It is safe to load a file from a stranger: nothing in it is run. A file holds neither the training rows, which

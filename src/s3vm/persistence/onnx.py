@@ -15,27 +15,31 @@ from scipy import sparse
 from s3vm import __version__
 from s3vm._utils.atomic import write
 from s3vm._utils.optional import optional
+from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
 from s3vm.kernels import Kernel, has_own
 from s3vm.model import Model
-from s3vm.persistence.pipeline import split_pipeline
+from s3vm.persistence.pipeline import CLASSIFIERS, split_pipeline
 
-_OPSET, _IR = 18, 8  # of 2023, which all but very old runtimes read
+_OLDEST_OPSET = 13  # whose operators have the form that is written here
 _MOST_BYTES = (2 << 30) - (1 << 20)  # the limit of protobuf, less room for the graph itself
 _GROUP = 4096  # numbers per row that are computed at a time
 
 
-def to_onnx(estimator: Any, path: Any) -> None:
+def to_onnx(estimator: Any, path: Any, *, target_opset: int = 18) -> None:
     """Writes a fitted classifier as an ONNX file.
 
-    Its input ``X`` are float32 rows. Its outputs are ``label``, ``scores`` (as `decision_function`) and, if the model
-    has them, ``probabilities``. Rows are not checked: a row with NaN has scores of NaN. A row takes up to 100 kB of
-    memory while it is evaluated, so batches of about a thousand rows are best.
+    Its input ``X`` are float32 rows. Its outputs are ``label``, ``probabilities`` if the model has them, and ``scores``
+    (as `decision_function`). Rows are not checked: a row with NaN has scores of NaN. A row takes up to 100 kB of memory
+    while it is evaluated, so batches of about a thousand rows are best.
 
     Parameters
     ----------
-    estimator : S3VMClassifier, S3VMClassifierCV, or a Pipeline of StandardScaler and one of them
+    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of StandardScaler and one of them, or a search over these
+        `register_onnx` lets skl2onnx convert other pipelines.
     path : str or path
+    target_opset : int, default 18
+        The version of ONNX's operators, at least 13; runtimes since 2023 read 18.
 
     Raises
     ------
@@ -45,6 +49,7 @@ def to_onnx(estimator: Any, path: Any) -> None:
     TypeError
         If the kernel is your own and has no ONNX formula: define ``onnx_gram`` in the class that defines ``gram``.
     """
+    check("target_opset", target_opset, integer(_OLDEST_OPSET))
     onnx = optional("onnx", "onnx")
     parts = split_pipeline(estimator)
     clf, model = parts.classifier, parts.classifier.model_
@@ -59,29 +64,67 @@ def to_onnx(estimator: Any, path: Any) -> None:
     if parts.scaler is not None:  # in float32 like scikit-learn, since high frequencies magnify the last digit
         x = graph.add("Sub", x, graph.stored(parts.scaler.mean_.astype(np.float32))) if parts.scaler.with_mean else x
         x = graph.add("Div", x, graph.stored(parts.scaler.scale_.astype(np.float32))) if parts.scaler.with_std else x
+    n_classes = len(clf.classes_)
+    for name, value in predictions(graph, clf, x).items():
+        graph.output(
+            name, value, [None] if name == "label" or (name == "scores" and n_classes == 2) else [None, n_classes]
+        )
+    write(path, graph.model(model.n_features_in, target_opset).SerializeToString())
+
+
+def predictions(graph: "Graph", clf: Any, x: str) -> dict[str, str]:
+    """The nodes with the label, the probabilities, if the classifier has them, and the scores of the rows `x`."""
+    model = clf.model_
     x = _projected(graph, model, graph.double(x))
     scores = graph.constant(np.asarray(model.intercept, np.float64)[None])
     terms = [*_expansion(graph, model, x), *_features(graph, model, x)]
     # A constant function needs one score per row, too.
     for term in terms or [graph.add("MatMul", x, np.zeros((model.n_dims, 1)))]:
         scores = graph.add("Add", scores, term)
-    two_classes = len(clf.classes_) == 2
-    if two_classes:
+    if len(clf.classes_) == 2:
         flat = graph.add("Squeeze", scores, np.array([1]))
-        codes = graph.add("Cast", graph.add("Greater", flat, np.float64(0)), to=onnx.TensorProto.INT64)
+        codes = graph.add("Cast", graph.add("Greater", flat, np.float64(0)), to=graph.INT64)
         margins = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
     else:
         flat, margins = scores, scores
         codes = graph.add("ArgMax", scores, axis=1, keepdims=0)
-    graph.output("label", graph.add("Gather", _labels(clf.classes_), codes), [None])
-    graph.output("scores", graph.single(flat), [None] if two_classes else [None, len(clf.classes_)])
+    nodes = {"label": graph.add("Gather", _labels(clf.classes_), codes)}
     if hasattr(clf, "predict_proba"):
         if clf._calibrator.offset:  # of two classes
             scores = graph.add("Add", scores, np.float64(clf._calibrator.offset))
             margins = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
         logits = graph.add("Mul", margins, np.float64(clf._calibrator.beta))
-        graph.output("probabilities", graph.single(graph.add("Softmax", logits, axis=1)), [None, len(clf.classes_)])
-    write(path, graph.model(model.n_features_in).SerializeToString())
+        nodes["probabilities"] = graph.single(graph.add("Softmax", logits, axis=1))
+    return nodes | {"scores": graph.single(flat)}
+
+
+def register_onnx() -> None:
+    """Lets skl2onnx convert pipelines that end in an s3vm classifier, whatever their other steps are.
+
+    Call it once, before ``skl2onnx.to_onnx(pipeline, X[:1], options={"zipmap": False})``. Outputs are the label and the
+    probabilities.
+    """
+    import skl2onnx
+    from skl2onnx.common.data_types import FloatTensorType
+    from skl2onnx.common.shape_calculator import calculate_linear_classifier_output_shapes
+
+    def shapes(operator: Any) -> None:
+        calculate_linear_classifier_output_shapes(operator)
+        operator.outputs[1].type = FloatTensorType(operator.outputs[1].type.shape)
+
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        if not hasattr(operator.raw_operator, "predict_proba"):
+            raise ValueError("skl2onnx needs a classifier with probabilities: fit it with probability=True")
+        graph = Graph(optional("onnx", "onnx"), scope.get_unique_variable_name("s3vm") + "_")
+        nodes = predictions(graph, operator.raw_operator, operator.inputs[0].full_name)
+        for output, name in zip(operator.outputs, ("label", "probabilities"), strict=True):
+            graph.identity(nodes[name], output.full_name)
+        container.nodes.extend(graph.nodes)
+        container.initializers.extend(graph.constants)
+
+    options = {"zipmap": [True, False, "columns"], "nocl": [True, False]}
+    for name, kind in CLASSIFIERS.items():
+        skl2onnx.update_registered_converter(kind, name, shapes, convert, options=options)
 
 
 def _projected(graph: "Graph", model: Model, x: str) -> str:
@@ -173,18 +216,19 @@ def _labels(classes: Array) -> Array:
 class Graph:
     """An ONNX graph that grows by one node at a time; a node is known by the name of its output."""
 
-    def __init__(self, onnx: Any) -> None:
-        self._onnx = onnx
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+    def __init__(self, onnx: Any, prefix: str = "") -> None:
+        self._onnx, self._prefix = onnx, prefix
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.INT64 = onnx.TensorProto.INT64
         self._outputs: list[Any] = []
         self._types: dict[str, int] = {}
 
     def stored(self, value: Array) -> str:
-        name = f"c{len(self._constants)}"
+        name = f"{self._prefix}c{len(self.constants)}"
         array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
         proto = self._onnx.numpy_helper.from_array(array, name)
-        self._constants.append(proto)
+        self.constants.append(proto)
         self._types[name] = proto.data_type
         return name
 
@@ -210,8 +254,8 @@ class Graph:
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> str:
         """A node of ONNX operator `operator`; its inputs are nodes, or arrays and numbers, which become constants."""
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        output = f"n{len(self._nodes)}"
-        self._nodes.append(self._onnx.helper.make_node(operator, names, [output], **attributes))
+        output = f"{self._prefix}n{len(self.nodes)}"
+        self.nodes.append(self._onnx.helper.make_node(operator, names, [output], **attributes))
         self._types[output] = self._types.get(names[0], 0)
         return output
 
@@ -221,17 +265,23 @@ class Graph:
     def double(self, name: str) -> str:
         return self.add("Cast", name, to=self._onnx.TensorProto.DOUBLE)
 
+    def identity(self, value: str, name: str) -> None:
+        """Gives node `value` a second name."""
+        self.nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
+
     def output(self, name: str, value: str, shape: list[int | None]) -> None:
-        self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
+        self.identity(value, name)
         kind = self._types[value] if name == "label" else self._onnx.TensorProto.FLOAT
         batch = ["rows" if size is None else size for size in shape]
         self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, batch))
 
-    def model(self, n_dims: int) -> Any:
+    def model(self, n_dims: int, opset: int) -> Any:
         helper = self._onnx.helper
         rows = helper.make_tensor_value_info("X", self._onnx.TensorProto.FLOAT, ["rows", n_dims])
-        graph = helper.make_graph(self._nodes, "s3vm", [rows], self._outputs, self._constants)
+        graph = helper.make_graph(self.nodes, "s3vm", [rows], self._outputs, self.constants)
         producer = {"producer_name": "s3vm", "producer_version": __version__}
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, **producer)
+        opsets = [helper.make_opsetid("", opset)]
+        version = helper.find_min_ir_version_for(opsets)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=version, **producer)
         self._onnx.checker.check_model(model)
         return model
