@@ -22,13 +22,14 @@ _COUNT = (1, 1_000_000_000)
 _EXPONENT = (-307, 307)  # of ten, in a float
 _RANGES: dict[str, tuple[float, float]] = {  # of numbers and of sequences of them; -1 in `sizes` is all rows
     "n_labeled": _COUNT,
+    "draws": (1, 1000),
     "processes": (1, 1000),
     "seconds": (0.001, 1e7),
     "megabytes": (1, 1e9),
     "weight": (0, 1e9),
     "folds": (2, _COUNT[1]),
-    **dict.fromkeys(("trials", "oracle_trials", "repeats", "seeds", "max_iter", "iterations"), _COUNT),
-    **dict.fromkeys(("sizes", "rows", "test_rows"), _COUNT),
+    **dict.fromkeys(("trials", "oracle_trials", "repeats", "seeds", "max_iter", "iterations", "error_trials"), _COUNT),
+    **dict.fromkeys(("sizes", "rows", "test_rows", "tuned_at", "error_rows"), _COUNT),
     **dict.fromkeys(("log_c", "log_gamma", "log_eta"), _EXPONENT),
 }
 
@@ -40,7 +41,7 @@ class Subject:
     Parameters
     ----------
     kind : str
-        A solver's name, or ``"svm"``, which ignores the unlabelled rows.
+        A solver's name, ``"auto"``, or ``"svm"``, which ignores the unlabelled rows.
     printed : bool
         Whether to take the solver as printed, with the paper's losses, features and weight.
     settings : dict
@@ -55,8 +56,11 @@ class Subject:
         Those that it takes part in.
     protocols : tuple of "honest" and "oracle"
         Those under which its errors are measured.
-    tuned : "shared" or "own"
-        Whether the oracle chooses C, width and step for it alone.
+    tuned : "shared", "own" or another solver's name
+        Whose C, width and step it has: those chosen for all, for it alone, or for that other one.
+    tuned_at : tuple of int
+        Training rows at which the oracle chooses for it alone, instead of those of `tuning`. A run takes the choice at
+        the largest of these sizes that it reaches.
     """
 
     kind: str
@@ -68,6 +72,7 @@ class Subject:
     parts: tuple[str, ...] = ("times", "errors")
     protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
+    tuned_at: tuple[int, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """What the result of a run depends on, without how many runs there are."""
@@ -78,7 +83,26 @@ class Subject:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The oracle's grid: powers of ten of C, of the width and of 1/step; `by` is the solver that it is tuned with."""
+    """How C, width and step are chosen.
+
+    Parameters
+    ----------
+    by : str
+        The solver whose choice is shared.
+    log_c, log_gamma, log_eta : tuple of int
+        The oracle's grid: powers of ten of C, of the width and of 1/step. C is the cost of one labelled row; for
+        solvers as printed, it is that of all labelled rows together, as in the paper.
+    rows, test_rows : int
+        Rows that the oracle trains and tests on.
+    protocol : "honest" or "oracle"
+        Who chooses where there is no part `errors`, which has protocols of its own.
+    once : bool
+        Whether the first trial's choice serves all trials.
+    draws : int
+        Draws of labelled rows over which the oracle averages the error.
+    coarse : bool
+        Whether the oracle looks at every second power of ten of C and width first, then around the best.
+    """
 
     by: str = "tsg"
     log_c: tuple[int, ...] = (-3, -2, -1, 0, 1, 2, 3)
@@ -86,13 +110,22 @@ class Tuning:
     log_eta: tuple[int, ...] = (0, 1, 2, 3)
     rows: int = 2000
     test_rows: int = 4000
+    protocol: str = "honest"
+    once: bool = False
+    draws: int = 1
+    coarse: bool = False
 
 
 @dataclass(frozen=True)
 class Times:
-    """Running time against training size; -1 is every row but the test rows. `seconds` is a limit of its own."""
+    """Running time against training size; -1 is every row but the test rows. `seconds` is a limit of its own.
+
+    With `error_rows` training rows there are `error_trials`, for errors.
+    """
 
     sizes: tuple[int, ...] = ()
+    error_rows: int = 0
+    error_trials: int = 0
     seconds: float | None = None
     test_rows: int = 4000
     synthetic: dict[str, list[int]] = field(default_factory=dict)
@@ -116,6 +149,7 @@ class Curves:
 
     iterations: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)
     trials: int = 3
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,14 +159,16 @@ class Ablation:
     sets: tuple[str, ...] = ()
     trials: int = 3
     max_iter: int = 256
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
 class Theory:
-    """The bounds of Theorems 1 and 2; see `experiments.theory`."""
+    """The bounds of Theorems 1 and 2 in several settings, by name; see `experiments.theory.Setting`."""
 
     iterations: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
     seeds: int = 20
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -275,13 +311,14 @@ def _check_number(name: str, value: float, where: str) -> None:
 def _check(config: Config) -> None:
     """Raises a ValueError if settings contradict each other, or ask for nothing."""
     for name, subject in config.solvers.items():
-        if subject.kind not in (*SOLVERS, "svm"):
-            raise ValueError(f"unknown solver {subject.kind!r}: give one of {', '.join(SOLVERS)}, svm")
-        _check_choices(f"{name} has tuned", [subject.tuned], ("shared", "own"))
+        if subject.kind not in (*SOLVERS, "auto", "svm"):
+            raise ValueError(f"unknown solver {subject.kind!r}: give one of {', '.join(SOLVERS)}, auto, svm")
+        _check_choices(f"{name} has tuned", [subject.tuned], ("shared", "own", *config.solvers))
         _check_choices(f"{name} has parts", subject.parts, PARTS)
         _check_choices(f"{name} has protocols", subject.protocols, PROTOCOLS)
     if config.sets and config.tuning.by not in config.solvers:
         raise ValueError(f"tuning is by {config.tuning.by!r}, which is not among the solvers")
+    _check_choices("tuning has protocol", [config.tuning.protocol], PROTOCOLS)
     if config.errors is not None:
         _check_choices("errors has protocols", config.errors.protocols, PROTOCOLS)
     shapes = config.times.synthetic if config.times is not None else {}

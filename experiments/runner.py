@@ -241,7 +241,16 @@ def _is_at_most(n: int, rows: int | None) -> bool:
 
 
 def _common_columns(config: Config) -> dict[str, Any]:
-    versions = machine_facts()
+    versions = machine_facts() | _commit()
     here = {name: versions.pop(name) for name in _FACTS}
     columns = {"config": config.digest, "machine": json.dumps(here), "versions": json.dumps(versions)}
     return columns | {"limit_megabytes": config.megabytes}
+
+
+def _commit() -> dict[str, str]:
+    """The commit of the checkout that the code is from, if it is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return {"commit": subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}
+    except (OSError, subprocess.CalledProcessError):
+        return {}

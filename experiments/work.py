@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def fit(task: Task, data: Dataset, report: Report, limits: Limits) -> dict[str, 
     """Trains as the task says, within limits, and tests; only training is measured."""
     rows = _rows(task, data)
     report(_facts(rows, data))
-    clf = _classifier(task)
+    clf = _classifier(task, len(rows.labels))
     start = time.perf_counter()
     with limits as cost:
         clf.fit(rows.X, rows.labels)
@@ -82,23 +83,32 @@ def _tune_honestly(task: Task, data: Dataset, report: Report) -> dict[str, Any]:
 
 
 def _tune_by_oracle(task: Task, data: Dataset, report: Report) -> dict[str, Any]:
-    grid = task["grid"]
-    rows = _rows(task | {"rows": grid["rows"], "test_rows": grid["test_rows"]}, data)
-    report(_facts(rows, data))
+    grid, subject = task["grid"], task["subject"]
+    trials = range(task["trial"], task["trial"] + grid["draws"])
+    size = {"rows": task["tuned_at"], "test_rows": grid["test_rows"]}
+    draws = [_rows(task | size | {"trial": trial}, data) for trial in trials]
+    report(_facts(draws[0], data))
+    unit = task["n_labeled"] if subject["printed"] else 1  # the paper's C is that of all labelled rows together
+    searches_step = subject["printed"] and subject["kind"] != "bgs" and "step" not in subject["settings"]
 
-    def error(C: float, gamma: float, step: float | None) -> float:
+    def setting(c: int, g: int, eta: int | None) -> dict[str, Any]:
+        return {"C": 10.0**c / unit, "gamma": 10.0**g, "step": None if eta is None else 10.0**-eta}
+
+    def error(cell: tuple[Any, ...]) -> float:
         try:
-            clf = _classifier(task | {"C": C, "gamma": gamma, "step": step}).fit(rows.X, rows.labels)
+            fits = (_classifier(task | setting(*cell), len(rows.labels)).fit(rows.X, rows.labels) for rows in draws)
+            return float(np.mean([np.mean(clf.predict(rows.test) != rows.truth) for clf, rows in zip(fits, draws)]))
         except (ArithmeticError, ValueError):  # a cell in which the coefficients overflow is a bad one
             return 1.0
-        return float(np.mean(clf.predict(rows.test) != rows.truth))
 
-    errors = {(10.0**c, 10.0**g): error(10.0**c, 10.0**g, None) for c in grid["log_c"] for g in grid["log_gamma"]}
-    C, gamma = min(errors, key=lambda cell: errors[cell])
-    step = None
-    if task["subject"]["printed"]:
-        step = min((10.0**-eta for eta in grid["log_eta"]), key=lambda step: error(C, gamma, step))
-    return {"C": C, "gamma": gamma, "step": step, "error": min(errors.values())}
+    cells = list(product(grid["log_c"], grid["log_gamma"], grid["log_eta"] if searches_step else [None]))
+    coarse = [cell for cell in cells if not grid["coarse"] or (cell[0] % 2 and cell[1] % 2)]
+    errors = {cell: error(cell) for cell in coarse}
+    best = min(errors, key=lambda cell: errors[cell])
+    near = [c for c in cells if max(abs(a - b) for a, b in zip(c, best, strict=True) if a is not None) <= 1]
+    errors |= {cell: error(cell) for cell in near if cell not in errors}
+    best = min(errors, key=lambda cell: errors[cell])
+    return setting(*best) | {"error": errors[best]}
 
 
 def warm(task: Task, data: Dataset) -> None:
@@ -120,8 +130,9 @@ def _rows(task: Task, data: Dataset) -> Rows:
     labels = datasets.mask(data.y, n_labeled, trial)
     labeled = np.flatnonzero(labels >= 0)
     others = np.random.default_rng([trial, 1]).permutation(np.flatnonzero(labels < 0))
-    if task["part"] == "times":
-        test, train = others[: task["test_rows"]], others[task["test_rows"] :]
+    if task["part"] == "times" or not task["folds"]:
+        n_test = task.get("test_rows") or 0
+        test, train = others[:n_test], others[n_test:]
         n_train = len(train) if n_most is None or n_most < 0 else n_most - n_labeled
         if n_train > len(train):
             raise TooFewRowsError(f"the set has {data.n_rows:,} rows")
@@ -134,9 +145,9 @@ def _rows(task: Task, data: Dataset) -> Rows:
     return Rows(data.X[used], labels[used], data.X[test], data.y[test])
 
 
-def _classifier(task: Task) -> S3VMClassifier:
+def _classifier(task: Task, n_rows: int | None = None) -> S3VMClassifier:
     gamma: Any = "median" if task.get("gamma") is None else task["gamma"]
-    common: dict[str, Any] = {"C": task["C"], "probability": False, "random_state": task["trial"]}
+    common: dict[str, Any] = {"C": task["C"], "probability": False, "random_state": task["trial"], "backend": "cpu"}
     if task["part"] == "ablation":
         chosen, weight, settings = variant(task["solver"], task["max_iter"])
         kernel = RBF(gamma, features=settings.pop("features", "pairs"))
@@ -144,7 +155,9 @@ def _classifier(task: Task) -> S3VMClassifier:
     subject = task["subject"]
     kind, settings = subject["kind"], dict(subject["settings"])
     if kind == "svm":
-        return S3VMClassifier(kernel=RBF(gamma), unlabeled_weight=0.0, **common)
+        return S3VMClassifier("tsg", kernel=RBF(gamma), unlabeled_weight=0.0, **common)
+    if kind == "auto":
+        return S3VMClassifier(kernel=RBF(gamma), **common)
     if task.get("max_iter") is not None:
         settings |= {"max_iter": task["max_iter"], "passes": None}
     make: Any = SOLVERS[kind]
@@ -152,6 +165,10 @@ def _classifier(task: Task) -> S3VMClassifier:
         return S3VMClassifier(make(**settings), kernel=RBF(gamma), unlabeled_weight=subject["weight"], **common)
     if task.get("step"):
         settings["step"] = Constant(1 / task["step"])
+    if n_rows and kind in ("tsg", "frs"):
+        settings["n_features"] = int(np.ceil(np.sqrt(n_rows)))  # the package's "sqrt" is at least 64
+    if kind == "bgs":
+        return S3VMClassifier(make.as_printed(**settings), kernel=RBF(gamma), unlabeled_weight="paper", **common)
     chosen = printed_tsg(**settings) if kind == "tsg" else make.as_printed(**settings)
     return S3VMClassifier(chosen, kernel=RBF(gamma, features="phase"), unlabeled_weight="paper", **_PAPER, **common)
 

@@ -173,7 +173,7 @@ def _reset_peak() -> None:
 
 def _theory(task: dict[str, Any]) -> dict[str, Any]:
     start = time.process_time()
-    values = theory.measure(task["max_iter"], task["seeds"])
+    values = theory.measure(task["max_iter"], task["seeds"], theory.Setting(**task.get("setting", {})))
     return {"values": json.dumps(values), "seconds": time.process_time() - start}
 
 
