@@ -94,21 +94,29 @@ def _tune_by_oracle(task: Task, data: Dataset, report: Report) -> dict[str, Any]
     def setting(c: int, g: int, eta: int | None) -> dict[str, Any]:
         return {"C": 10.0**c / unit, "gamma": 10.0**g, "step": None if eta is None else 10.0**-eta}
 
-    def error(cell: tuple[Any, ...]) -> float:
-        try:
-            fits = (_classifier(task | setting(*cell), len(rows.labels)).fit(rows.X, rows.labels) for rows in draws)
-            return float(np.mean([np.mean(clf.predict(rows.test) != rows.truth) for clf, rows in zip(fits, draws)]))
-        except (ArithmeticError, ValueError):  # a cell in which the coefficients overflow is a bad one
-            return 1.0
+    def errors_of(cell: tuple[Any, ...]) -> tuple[float, float]:
+        """The error, and the balanced error, which decides where many cells put all rows into the larger class."""
+        scores = []
+        for rows in draws:
+            try:
+                clf = _classifier(task | setting(*cell), len(rows.labels)).fit(rows.X, rows.labels)
+            except (ArithmeticError, ValueError):  # a cell in which the coefficients overflow is a bad one
+                return 1.0, 1.0
+            predicted = clf.predict(rows.test)
+            scores.append((np.mean(predicted != rows.truth), 1 - balanced_accuracy_score(rows.truth, predicted)))
+        error, balanced_error = np.mean(scores, axis=0).tolist()
+        return error, balanced_error
 
     cells = list(product(grid["log_c"], grid["log_gamma"], grid["log_eta"] if searches_step else [None]))
-    coarse = [cell for cell in cells if not grid["coarse"] or (cell[0] % 2 and cell[1] % 2)]
-    errors = {cell: error(cell) for cell in coarse}
-    best = min(errors, key=lambda cell: errors[cell])
-    near = [c for c in cells if max(abs(a - b) for a, b in zip(c, best, strict=True) if a is not None) <= 1]
-    errors |= {cell: error(cell) for cell in near if cell not in errors}
-    best = min(errors, key=lambda cell: errors[cell])
-    return setting(*best) | {"error": errors[best]}
+    errors: dict[tuple[Any, ...], tuple[float, float]] = {}
+    best, ahead = None, [cell for cell in cells if not grid["coarse"] or (cell[0] % 2 and cell[1] % 2)]
+    while ahead:  # then around the best, until no cell there is better
+        errors |= {cell: errors_of(cell) for cell in ahead}
+        best = min(errors, key=lambda cell: errors[cell])
+        near = [cell for cell in cells if all(a is None or abs(a - b) <= 1 for a, b in zip(cell, best, strict=True))]
+        ahead = [cell for cell in near if cell not in errors]
+    assert best is not None
+    return setting(*best) | {"error": errors[best][0], "balanced_error": errors[best][1]}
 
 
 def warm(task: Task, data: Dataset) -> None:
