@@ -1,4 +1,4 @@
-"""What each change to the printed algorithm is worth: the same run with and without it."""
+"""What each change to the printed algorithm is worth: runs that differ in one change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,24 +35,40 @@ def _ours(**settings: Any) -> Callable[[int], Solver]:
     return lambda _: TSG(**settings)
 
 
-_BALANCE = {"intercept": True, "balance": True}
 _PAPER = {"labeled_loss": "hinge", "features": "phase"}
 _CORRECTED, _PRINTED = {**_PAPER, "loss": "hat"}, {**_PAPER, "loss": PrintedHat()}
+_BALANCE: dict[str, Any] = {"intercept": True, "balance": True}
+_RAMP = {**_BALANCE, "ramp": 0.5}
+_ALL_LABELED = {**_RAMP, "draw_labeled": False}
+_LONG = {**_ALL_LABELED, "max_iter": 400, "batch_size": 64}
 
-# The solver of each variant, the weight C*/C, and losses and features.
+# The solver of each variant, the weight C*/C, and losses and features. Up to "ours", each line changes the one above;
+# below it, each changes "ours".
 VARIANTS: dict[str, tuple[Callable[[int], Solver], float | Literal["paper"], dict[str, Any]]] = {
+    "svm": (_ours(), 0.0, {}),
     "as printed": (_algorithm_1(), "paper", _PRINTED),
-    "derivatives corrected": (_algorithm_1(), "paper", _CORRECTED),
-    "as printed, C* = C": (_algorithm_1(), 1.0, _PRINTED),
-    "corrected, C* = C": (_algorithm_1(), 1.0, _CORRECTED),
-    "corrected, C* = C, annealing": (_algorithm_1(ramp=0.5), 1.0, _CORRECTED),
-    "corrected, C* = C, balance": (_algorithm_1(**_BALANCE), 1.0, _CORRECTED),
-    "corrected, C* = C, balance, annealing": (_algorithm_1(**_BALANCE, ramp=0.5), 1.0, _CORRECTED),
+    "+ derivative corrected": (_algorithm_1(), "paper", _CORRECTED),
+    "+ weight C* = C": (_algorithm_1(), 1.0, _CORRECTED),
+    "+ balance, intercept": (_algorithm_1(**_BALANCE), 1.0, _CORRECTED),
+    "+ annealing": (_algorithm_1(**_RAMP), 1.0, _CORRECTED),
+    "+ smooth losses": (_algorithm_1(**_RAMP), 1.0, {"features": "phase"}),
+    "+ paired features": (_algorithm_1(**_RAMP), 1.0, {}),
+    "+ all labelled rows": (_algorithm_1(**_ALL_LABELED), 1.0, {}),
+    "+ 400 iterations of 64": (_algorithm_1(**_LONG), 1.0, {}),
+    "+ reuse of 32 blocks": (_algorithm_1(**_LONG, max_blocks=32), 1.0, {}),
+    "ours, on features": (_ours(span="features"), 1.0, {}),
     "ours": (_ours(), 1.0, {}),
-    "ours, C* = C n_l/n_u": (_ours(), "paper", {}),
-    "ours, no balance": (_ours(balance=False), 1.0, {}),
-    "ours, no annealing": (_ours(ramp=0.0), 1.0, {}),
-    "ours, printed derivatives": (_ours(), 1.0, {"loss": PrintedHat()}),
+    "printed derivative": (_ours(), 1.0, {"loss": PrintedHat()}),
+    "hinge and SHG": (_ours(), 1.0, {"loss": "hat", "labeled_loss": "hinge"}),
+    "weight C* = C n_l/n_u": (_ours(), "paper", {}),
+    "weight C* = C / 4": (_ours(), 0.25, {}),
+    "no balance": (_ours(balance=False), 1.0, {}),
+    "no annealing": (_ours(ramp=0.0), 1.0, {}),
+    "constant step": (_ours(step="constant"), 1.0, {}),
+    "100 iterations": (_ours(max_iter=100), 1.0, {}),
+    "200 iterations": (_ours(max_iter=200), 1.0, {}),
+    "1600 iterations": (_ours(max_iter=1600), 1.0, {}),
+    "neighbours": (_ours(), 1.0, {"neighbor_weight": 1.0}),
 }
 
 

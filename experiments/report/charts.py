@@ -46,25 +46,25 @@ def styles(tally: Tally) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def times(tally: Tally, sets: Sequence[str]) -> "Figure":
-    """Seconds against rows, log-log, one panel per set; the number next to a line is its fitted slope."""
+def times(tally: Tally, sets: Sequence[str], quantity: str = "seconds") -> "Figure":
+    """Seconds, or megabytes, against rows, log-log, a panel per set; the number next to a line is its fitted slope."""
     looks = styles(tally)
 
     def draw(ax: "Axes", name: str) -> None:
         ax.loglog()  # even if no run succeeded
         ends = []
-        limits = {row["limit_seconds"] for row in tally.of("times", set=name)}
+        limits = {row[f"limit_{quantity}"] for row in tally.of("times", set=name)}
         for solver, look in looks.items():
-            sizes, seconds = tally.times(name, solver)
-            color = look["color"]
+            sizes, values = tally.times(name, solver, quantity)
+            values, color = np.maximum(values, 1e-3).tolist(), look["color"]
             if sizes:
-                ax.plot(sizes, seconds, **look)
-                ends.append((seconds[-1], sizes[-1], exponent(sizes, seconds, upper=True), color))
+                ax.plot(sizes, values, **look)
+                ends.append((values[-1], sizes[-1], exponent(sizes, values, upper=True), color))
             for row in tally.failures(name, solver):
                 mark = "x" if row["status"] == "timeout" else "+"
-                ax.plot(row["n"], row["limit_seconds"], mark, color=color, markersize=6, mew=1.6)
+                ax.plot(row["n"], row[f"limit_{quantity}"], mark, color=color, markersize=6, mew=1.6)
                 if sizes:
-                    line = [sizes[-1], row["n"]], [seconds[-1], row["limit_seconds"]]
+                    line = [sizes[-1], row["n"]], [values[-1], row[f"limit_{quantity}"]]
                     ax.plot(*line, ":", color=color, linewidth=0.8)
         for limit in limits:
             ax.axhline(limit, color="#8A8A8A", linewidth=0.6, linestyle=(0, (6, 3)))
@@ -73,7 +73,7 @@ def times(tally: Tally, sets: Sequence[str]) -> "Figure":
         ax.set_title(title(name), fontsize=9)
 
     figure, axes = _grid(sets, draw)
-    axes[0].set_ylabel("seconds to train", fontsize=8)
+    axes[0].set_ylabel(f"{quantity} to train", fontsize=8)
     axes[len(sets) - 1].set_xlabel("training rows", fontsize=8)
     _legend(figure, {solver: looks[solver] for solver in looks if any(tally.times(name, solver)[0] for name in sets)})
     return figure

@@ -159,9 +159,11 @@ class Tally:
         positive = {row["set"]: row["positive"] for row in self.of("errors") if row["positive"] is not None}
         return [name for name in self.sets if name in positive and min(positive[name], 1 - positive[name]) < below]
 
-    def laws(self) -> dict[str, Law]:
-        """What both theorems bound, and the bounds, with the smallest R of any run in place of R*."""
+    def laws(self, setting: str | None = None) -> dict[str, Law]:
+        """What both theorems bound, and the bounds, with the smallest R of any run in place of R*; of the first setting
+        or a named one."""
         rows = sorted(self.of("theory", status="ok"), key=lambda row: row["max_iter"])
+        rows = [row for row in rows if row["solver"] == (setting or rows[0]["solver"])]
         if not rows:
             return {}
         T = [row["max_iter"] for row in rows]
@@ -177,10 +179,13 @@ class Tally:
         }
 
 
+_FEWEST_SIZES = 4
+
+
 def exponent(sizes: Sequence[float], values: Sequence[float], upper: bool = False) -> float:
-    """The slope of log value against log size; of the upper half of the sizes, two at least, if asked."""
-    n_used = max(2, (len(sizes) + 1) // 2) if upper else len(sizes)
-    if len(sizes) < 2 or min(values[-n_used:]) <= 0:
+    """The slope of log value against log size; of the four largest sizes, or the upper half of more, if asked."""
+    n_used = max(_FEWEST_SIZES, (len(sizes) + 1) // 2) if upper else len(sizes)
+    if len(sizes) < max(2, n_used) or min(values[-n_used:]) <= 0:
         return float("nan")
     return float(np.polyfit(np.log(sizes[-n_used:]), np.log(values[-n_used:]), 1)[0])
 
