@@ -1,4 +1,4 @@
-"""The commands of the paper's evaluation: `python -m experiments bench|report|datasets`."""
+"""The commands of the paper's evaluation: `python -m experiments bench|report|page|datasets`."""
 
 from typing import Annotated
 
@@ -62,6 +62,20 @@ def report(
     """Make a report of an experiment, one HTML file: tables, figures, settings and the machine."""
 
     cli.report(Screen(json, quiet, verbose), results, output)
+
+
+@app.command()
+def page(
+    results: Annotated[
+        str, typer.Argument(metavar="RESULTS", help="Rows of experiments/evaluation.toml.", show_default=False)
+    ],
+    root: Annotated[str, typer.Option("--root", metavar="FOLDER", help="The checkout whose pages are written.")] = ".",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write docs/evaluation.md, its figures, and what other pages say of the rows."""
+
+    cli.page(Screen(json, quiet), results, root)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from s3vm.cli.console import Screen, grid, percent, seconds
 from s3vm.cli.inputs import check_writable
 from s3vm.cli.summary import plain_table
 
-__all__ = ["bench", "list_datasets", "report"]
+__all__ = ["bench", "list_datasets", "page", "report"]
 
 _TOYS = ("iris", "wine", "breast_cancer", "digits")
 
@@ -77,6 +77,18 @@ def report(screen: Screen, results: str, output: str | None) -> None:
         of_experiment(results, target)
     result = {"results": results, "output": target}
     screen.finish("report", result, grid({"Written": escape(target)}))
+
+
+def page(screen: Screen, results: str, root: str) -> None:
+    """Writes the page of the evaluation from its rows."""
+    if not Path(results).is_file():
+        raise FileNotFoundError(f"{results or repr('')}: no such file; python -m experiments bench makes one")
+    optional("matplotlib", "experiments")
+    from experiments.report import evaluation
+
+    with screen.progress("drawing"):
+        written = evaluation.write(results, root)
+    screen.finish("page", {"written": list(map(str, written))}, grid({"Written": "\n".join(map(str, written))}))
 
 
 def list_datasets(screen: Screen) -> None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ablation", "boxes", "curves", "styles", "theory", "times"]
+    from experiments.report.claims import Evaluation
+
+__all__ = ["ablation", "boxes", "curves", "effects", "styles", "theory", "theory_settings", "times"]
 
 _WIDTH, _PANEL = 7.1, 2.15  # inches: the page's width, and the height of a row of panels
 _SMALL = 7.5  # points
@@ -280,3 +282,55 @@ def _legend(figure: "Figure", looks: Mapping[str, Mapping[str, Any]]) -> None:
     line = optional("matplotlib.lines", "experiments").Line2D
     handles = [line([], [], **look, label=solver) for solver, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=_SMALL)
+
+
+def theory_settings(evaluation: "Evaluation") -> "Figure":
+    """What the theorems bound against T, a line per setting, with the bounds of the first."""
+    settings = evaluation.settings_of_theory()
+    figure = _figure(4.2)
+    left, right = figure.subplots(1, 2)
+    for number, name in enumerate(settings):
+        laws = evaluation.real.laws(name)
+        look: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
+        look |= {"markersize": 4, "linewidth": 1.3, "linestyle": "--" if number == len(settings) - 1 else "-"}
+        left.loglog(laws["distance"].T, laws["distance"].values, **look, label=name)
+        right.loglog(laws["gradient"].T, laws["gradient"].values, **look)
+    first = evaluation.real.laws(settings[0])
+    for ax, law in ((left, first["distance"]), (right, first["gradient"])):
+        ax.loglog(law.T, law.bound, ":", color="#000000", label="bound of the first")
+        _plain(ax)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.set_xlabel("iterations T", fontsize=8)
+    left.set_title("Theorem 1:  E |f(x) − h(x)|²", fontsize=9)
+    right.set_title("Theorem 2:  E ‖∇R(h)‖²", fontsize=9)
+    handles, names = left.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=4, frameon=False, fontsize=_SMALL)
+    return figure
+
+
+def effects(evaluation: "Evaluation") -> "Figure":
+    """Error minus that of the SVM, of every variant: the mean over sets with two standard errors, and each set."""
+    variants = [name for name in VARIANTS if name != "svm" and evaluation.effects(name, "svm")]
+    figure = _figure(0.24 * len(variants) + 1.1)
+    ax = figure.subplots()
+    sets = list(evaluation.effects(variants[0], "svm"))
+    for number, name in enumerate(sets):
+        look: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
+        values = [100 * evaluation.effects(variant, "svm")[name].mean for variant in variants]
+        places = [place + 0.25 for place in range(len(variants))]
+        ax.plot(values, places, **look, linestyle="none", markersize=3, alpha=0.6, label=title(name))
+    for place, variant in enumerate(variants):
+        means = [100 * effect.mean for effect in evaluation.effects(variant, "svm").values()]
+        error = 2 * np.std(means, ddof=1) / len(means) ** 0.5 if len(means) > 1 else 0.0
+        ax.errorbar(np.mean(means), place - 0.1, xerr=error, fmt="o", color="#000000", markersize=4.5, capsize=2)
+    ax.axvline(0, color="#D55E00", linewidth=1.2, label="SVM")
+    ax.set_xscale("symlog", linthresh=2)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    ax.set_yticks(range(len(variants)), variants, fontsize=_SMALL)
+    ax.invert_yaxis()
+    ax.set_xlabel("test error minus the SVM's, points (logarithmic beyond 2)", fontsize=8)
+    _plain(ax)
+    ax.tick_params(axis="y", labelsize=_SMALL)
+    figure.legend(loc="outside upper center", ncols=6, frameon=False, fontsize=_SMALL)
+    return figure

@@ -1,0 +1,155 @@
+"""The paper's claims, each with a verdict on every column and the number behind it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from experiments.report.cells import points, times, word
+from experiments.report.cells import table as _table
+from experiments.report.claims import COLUMNS, EXACT, Evaluation
+from experiments.report.tally import title
+
+__all__ = ["HEADINGS", "Verdicts"]
+
+HEADINGS = {
+    "tsg, as printed": "as printed",
+    "tsg, decaying step": "decaying step",
+    "tsg": "ours: `tsg`",
+    "default": "ours: the default",
+}
+_MILLION = 1_000_000
+
+
+class Verdicts:
+    """The table of claims, and a summary of it."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+
+    def columns(self) -> list[str]:
+        return [column for column in COLUMNS if self.evaluation.has(column)]
+
+    def table(self) -> str:
+        columns = self.columns()
+        lines: list[tuple[str, Callable[[str], str]]] = [
+            ("Faster than all the others (Figure 2)", self._faster),
+            ("Works at a million rows", self._at_a_million),
+            ("The exact solvers run out of memory (Table 1)", self._memory_claim),
+            ("Errors like those of the exact solvers (Figure 3)", self._like_exact),
+            ("Better than FRS (Figure 3)", self._better_than_frs),
+            ("Good after 64 to 128 iterations (Figure 4)", self._good_after),
+            ("Theorem 1 (Figure 1)", lambda column: self._theorem(column, "distances", "distance", "1/2")),
+            ("Theorem 2 (Figure 1)", lambda column: self._theorem(column, "gradients", "gradient", "1/4")),
+        ]
+        heading = ["the paper's claim", *(HEADINGS[column] for column in columns)]
+        return _table(heading, [[claim, *(cell(column) for column in columns)] for claim, cell in lines])
+
+    def _faster(self, column: str) -> str:
+        evaluation, parts, best = self.evaluation, [], []
+        for size in [*evaluation.sizes[:4:3], None]:
+            races = evaluation.races(column, size)
+            n_won = sum(race.ratio < 1 for race in races)
+            where = "all rows" if size is None else f"{size:,} rows"
+            if races:
+                parts.append(f"{where}: {n_won} of {len(races)} sets, {times([race.ratio for race in races])}")
+                best.append((n_won, len(races)))
+        return f"{word(sum(n for n, _ in best), sum(n for _, n in best))}; {'; '.join(parts)}" if best else "not run"
+
+    def _at_a_million(self, column: str) -> str:
+        rows = [row for row in self.evaluation.tally.of("times", solver=column, synthetic=True) if row["n"]]
+        done = [row for row in rows if row["status"] == "ok" and row["n"] >= _MILLION]
+        if done:
+            row = max(done, key=lambda row: row["n"])
+            size = f"{row['n']:,} synthetic rows of the shape of {title(row['set'])}"
+            return f"**yes**: {row['seconds']:.1f} s and {row['megabytes']:.0f} MB for {size}"
+        hours = self._extrapolated(column)
+        if hours is None:
+            return "not run"
+        return f"not run: by the exponents of Figure 2, {hours:.1g} hours"
+
+    def _extrapolated(self, column: str) -> float | None:
+        """Hours for a million rows, from the largest run of each set and its own exponent: the median."""
+        hours = []
+        for name in self.evaluation.sets:
+            sizes, seconds = self.evaluation.real.times(name, column)
+            if len(sizes) >= 4:
+                slope = np.polyfit(np.log(sizes[-4:]), np.log(seconds[-4:]), 1)[0]
+                hours.append(seconds[-1] * (_MILLION / sizes[-1]) ** slope / 3600)
+        return float(np.median(hours)) if hours else None
+
+    def _memory_claim(self, column: str) -> str:
+        if column != COLUMNS[0]:
+            return "" if column != "tsg" else self._most_memory(column)
+        parts = []
+        for solver in EXACT:
+            failed = self.evaluation.failures(solver)
+            for status, text in (("memory", "memory"), ("timeout", "the time limit")):
+                sizes = [n for what, n in failed.values() if what == status]
+                if sizes:
+                    parts.append(f"`{solver}` reaches {text} on {len(sizes)} sets, from {min(sizes):,} rows")
+        word = "partly" if any("memory" in part for part in parts) else "no"
+        return f"**{word}**: {'; '.join(parts)}" if parts else "not reached"
+
+    def _most_memory(self, column: str) -> str:
+        rows = self.evaluation.real.of("times", solver=column, status="ok")
+        row = max(rows, key=lambda row: row["megabytes"])
+        return f"itself at most {row['megabytes']:.0f} MB ({title(row['set'])}, {row['n']:,} rows)"
+
+    def _like_exact(self, column: str) -> str:
+        near, best = self.evaluation.near_exact(column)
+        if not best:
+            return "not run"
+        farthest = max(best, key=lambda name: best[name][1].mean)
+        rival, difference = best[farthest]
+        text = f"{word(len(near), len(best))}: {len(near)} of {len(best)} sets"
+        most = f"at most {points(difference)} from {rival} ({title(farthest)})"
+        return f"{text}; {most}; {self._against_svm(column)}"
+
+    def _against_svm(self, column: str) -> str:
+        found = self.evaluation.differences(column, "svm").values()
+        better = sum(d.is_clear and d.mean < 0 for d in found)
+        worse = sum(d.is_clear and d.mean > 0 for d in found)
+        return f"clearly better than the SVM on {better}, worse on {worse}"
+
+    def _better_than_frs(self, column: str) -> str:
+        other = "frs, as printed" if column in COLUMNS[:2] else "frs"
+        found = self.evaluation.differences(column, other)
+        if not found:
+            return "not run"
+        better = [d for d in found.values() if d.mean < 0]
+        clear = sum(d.is_clear for d in better)
+        worse = sum(d.is_clear and d.mean > 0 for d in found.values())
+        n, mean = len(found), 100 * np.mean([d.mean for d in found.values()])
+        text = f"{word(len(better), n)}: lower on {len(better)} of {n} sets, clearly on {clear}"
+        return f"{text}; clearly higher on {worse}; mean {mean:+.2f} points"
+
+    def _good_after(self, column: str) -> str:
+        n_good, n_curves, worse = self.evaluation.settled(column)
+        if not n_curves:
+            return "not run"
+        text = f"{word(n_good, n_curves)}: within a point of its lowest error at 128 on {n_good} of {n_curves} sets"
+        return text + (f"; clearly worse in the end on {', '.join(map(title, worse))}" if worse else "")
+
+    def _theorem(self, column: str, quantity: str, law: str, rate: str) -> str:
+        first, *_ = self.evaluation.settings_of_theory() or [""]
+        if column != COLUMNS[0] or not first:
+            return ""
+        slope, bound = self.evaluation.law(first, quantity), self.evaluation.real.laws(first)[law]
+        slack = [limit / value for value, limit in zip(bound.values, bound.bound, strict=True)]
+        holds = "holds" if bound.holds else "is VIOLATED"
+        return (
+            f"the bound {holds}, {min(slack):.0f} to {max(slack):.0f} times above what is measured; "
+            f"the slope is {slope}, the bound's rate T^(-{rate})"
+        )
+
+    def summary(self) -> str:
+        """Two sentences: the algorithm as printed, and ours."""
+        evaluation = self.evaluation
+        sentences = []
+        for column, name in ((COLUMNS[0], "As printed, TSG"), ("tsg", "Ours")):
+            all_rows, (near, best) = evaluation.races(column, None), evaluation.near_exact(column)
+            n_won = sum(race.ratio < 1 for race in all_rows)
+            speed = f"{name} is the fastest on {n_won} of {len(all_rows)} sets with all rows"
+            error = f"its error is like that of the best exact solver on {len(near)} of {len(best)}"
+            sentences.append(f"{speed}, and {error} ({evaluation.error_rows:,} rows).")
+        return " ".join(sentences)
