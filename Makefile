@@ -24,7 +24,7 @@ test-long: .venv/test .venv-oldest/test
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
 	.venv-oldest/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-# An experiment and its report: `make evaluation CONFIG=experiments/paper.toml` for the paper's.
+# An experiment and its report: `make evaluation CONFIG=experiments/evaluation.toml` for the paper's.
 CONFIG ?= experiments/quick.toml
 RESULTS = $(notdir $(CONFIG:.toml=))
 evaluation: .venv/experiments

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,10 +66,9 @@ def pages(page: "Page", root: Path) -> dict[Path, str]:
     for name in ("docs/paper.md", "README.md"):
         text = (root / name).read_text("utf-8")
         for block, content in page.blocks().items():
-            mark = re.escape(f"<!-- evaluation: {block} -->")
-            text = re.sub(
-                f"({mark}\n).*?(\n<!-- end -->)", lambda match, c=content: match[1] + c + match[2], text, flags=re.S
-            )
+            opening, found, rest = text.partition(f"<!-- evaluation: {block} -->\n")
+            if found:
+                text = f"{opening}{found}{content}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
         texts[root / name] = text
     return texts
 
@@ -95,18 +95,18 @@ class Page:
         return _TEMPLATE.read_text("utf-8").format(**self._made_of(), **self._facts(), **self._tables())
 
     def figures(self) -> "dict[str, Callable[[], Figure]]":
+        """How each figure is drawn; those of parts without rows are left out."""
         tally, sets = self.evaluation.real, self.evaluation.sets
-        boxes = sets, self.evaluation.protocol, "error", "test error, %"
-        drawn = {"times": lambda: charts.times(tally, sets), "memory": lambda: charts.times(tally, sets, "megabytes")}
-        for part, name, draw in (
-            ("theory", "theory", lambda: charts.theory_settings(self.evaluation)),
-            ("errors", "errors", lambda: charts.boxes(tally, *boxes)),
-            ("curves", "curves", lambda: charts.curves(tally, sets)),
-            ("ablation", "ablation", lambda: charts.effects(self.evaluation)),
-        ):
-            if tally.of(part, status="ok"):
-                drawn[name] = draw
-        return drawn
+        drawn: dict[str, Callable[[], Figure]] = {
+            "times": partial(charts.times, tally, sets),
+            "memory": partial(charts.times, tally, sets, "megabytes"),
+            "errors": partial(charts.boxes, tally, sets, self.evaluation.protocol, "error", "test error, %"),
+            "curves": partial(charts.curves, tally, sets),
+            "theory": partial(charts.theory_settings, self.evaluation),
+            "ablation": partial(charts.effects, self.evaluation),
+        }
+        parts = {"memory": "times"}
+        return {name: draw for name, draw in drawn.items() if tally.of(parts.get(name, name), status="ok")}
 
     def blocks(self) -> dict[str, str]:
         """What other pages say of the rows, by the name in their comments."""
@@ -196,7 +196,8 @@ class Page:
         listed = ", ".join(f"{name} {count} times" for name, count in rivals.most_common())
         return (
             "Our goal for `tsg` is to be within 20 % of the fastest solver at every size, and the fastest from 10,000 "
-            f"rows on. The first half is missed in {len(lost)} of {total} races, {small} of them below 10,000 rows; faster is {listed or 'nobody'}."
+            f"rows on. The first half is missed in {len(lost)} of {total} races, {small} of them below 10,000 rows; "
+            f"faster is {listed or 'nobody'}."
         )
 
     def _seconds_table(self, size: int | None) -> str:
@@ -296,9 +297,9 @@ class Page:
         n_trials, rows = max(effect.n_trials for effect in last.values()), self.config["ablation"]["rows"]
         heading = ["variant", "error minus the SVM's", "compared with", "difference", "sets with a clear difference"]
         text = (
-            f"{n_trials} trials on {len(last)} sets, {rows:,} rows; points, means over the sets ± a standard error. Down to"
-            " `ours`, each line adds one change to the line above it; below, each changes one thing in `ours`. *Clear* is "
-            "more than two standard errors of a set's paired trials."
+            f"{n_trials} trials on {len(last)} sets, {rows:,} rows; points, means over the sets ± a standard error.\n"
+            "Down to `ours`, each line adds one change to the line above it; below, each changes one thing in `ours`.\n"
+            "*Clear* is more than two standard errors of a set's paired trials."
         )
         return f"{text}\n\n{table(heading, lines)}"
 
