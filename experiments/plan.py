@@ -15,7 +15,7 @@ __all__ = ["Plan", "Task", "key_of"]
 Task = dict[str, Any]
 """What a run depends on."""
 
-_FEW = 10_000  # rows: runs with more come last
+_FEW = 5000  # rows: runs with more come last, a trial at a time
 _TEST_ROWS = 4000  # of ablation and curves
 _SYNTHETIC = {"C": 10.0, "gamma": None, "step": None}  # synthetic rows cannot be tuned on: a usual C, the median width
 
@@ -93,8 +93,8 @@ class Plan:
             return
         sizes = [size for size in times.sizes if above < (size if size > 0 else math.inf) <= up_to]
         n_trials = max((subject.repeats for _, subject in self._subjects("times")), default=0)
-        for size, trial, name, (solver, subject) in product(
-            sizes, range(n_trials), self.config.sets, self._subjects("times")
+        for trial, size, name, (solver, subject) in product(
+            range(n_trials), sizes, self.config.sets, self._subjects("times")
         ):
             if trial < subject.repeats:
                 yield self._run(name, trial, solver, subject, size)
