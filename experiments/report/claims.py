@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.config import Tuning
 from experiments.report.tally import Tally, exponent
 
 __all__ = ["COLUMNS", "EXACT", "RIVALS", "Difference", "Evaluation", "Race", "Slope"]
@@ -74,6 +75,8 @@ class Evaluation:
         self.real = Tally([row for row in [*rows, *trials] if not row["synthetic"]], config["solvers"])
         self.sets = [name for name in config["sets"] if name in self.real.sets]
         self.protocol = str(config["tuning"]["protocol"])
+        self.highest_log_c = max(config["tuning"].get("log_c", Tuning.log_c))
+        self._n_labeled = int(config.get("n_labeled", 200))
         self._seconds = {
             (name, solver): dict(zip(*self.real.times(name, solver), strict=True))
             for name in self.sets
@@ -133,6 +136,23 @@ class Evaluation:
         found = {name: self.best_rival(name, column, EXACT) for name in self.sets}
         best = {name: rival for name, rival in found.items() if rival is not None}
         return [name for name, (_, difference) in best.items() if difference.mean <= _POINT], best
+
+    def at_the_edge(self, solver: str) -> list[str]:
+        """Sets on which the oracle, at its most rows, chose the largest C that it looked at for any set."""
+        chosen = {}
+        for row in sorted(self.real.of("tuning", solver=solver, status="ok"), key=lambda row: row["n"]):
+            chosen[row["set"]] = row["C"]
+        highest = 10.0**self.highest_log_c / (self._n_labeled if self.real.is_printed(solver) else 1)
+        return [name for name, C in chosen.items() if 0.99 * highest <= C]
+
+    def one_class(self, solver: str) -> list[str]:
+        """Sets on which more than half of the trials put every test row into one class."""
+        found = []
+        for name in self.sets:
+            fractions = self.real.trials(name, solver, self.protocol, "predicted_positive").values()
+            if fractions and np.mean([fraction in (0.0, 1.0) for fraction in fractions]) > 0.5:
+                found.append(name)
+        return found
 
     def failures(self, solver: str) -> dict[str, tuple[str, int]]:
         """Of each set on which a solver ran out of time or memory: which, and the fewest rows with which it did."""

@@ -134,6 +134,7 @@ class Page:
             "large": f"{sizes[3]:,}",
             "error_rows": f"{self.evaluation.error_rows:,}",
             "curve_rows": f"{config['curves']['rows']:,}",
+            "edge": ", ".join(map(title, self.evaluation.at_the_edge(COLUMNS[0]))) or "no set",
             "rivals": ", ".join(f"`{name}`" if name in SOLVERS else name for name in RIVALS),
         }
 

@@ -102,6 +102,8 @@ class Verdicts:
         farthest = max(best, key=lambda name: best[name][1].mean)
         rival, difference = best[farthest]
         text = f"{word(len(near), len(best))}: {len(near)} of {len(best)} sets"
+        stuck = self.evaluation.one_class(column)
+        text += f", all rows in one class on {', '.join(map(title, stuck))}" if stuck else ""
         most = f"at most {points(difference)} from {rival} ({title(farthest)})"
         return f"{text}; {most}; {self._against_svm(column)}"
 
