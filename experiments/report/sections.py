@@ -64,7 +64,7 @@ class Sections:
         synthetic = sorted({title(row["set"]) for row in rows if row["synthetic"]})
         text = (
             "Processor seconds of the fit, one thread, the median where there are several trials. The numbers on the "
-            "right are slopes in log-log over the upper half of the sizes. A cross is a run that was stopped after "
+            "right are slopes in log-log over the four largest sizes. A cross is a run that was stopped after "
             f"{limit[0]:g} seconds (×) or asked for more than {limit[1] / 1000:g} GB (+); larger ones were not tried."
         )
         if synthetic:
@@ -98,7 +98,7 @@ class Sections:
             for name in self.tally.sets:
                 for quantity in slopes:
                     sizes, values = self.tally.times(name, solver, quantity)
-                    if len(sizes) >= 3:
+                    if len(sizes) >= 4:
                         slopes[quantity].append(exponent(sizes, np.maximum(values, 1e-9).tolist(), upper=True))
             if slopes["seconds"]:
                 kind: type[Solver] = SOLVERS.get(self.tally.kind(solver), Solver)
@@ -107,7 +107,7 @@ class Sections:
                 lines.append((solver, time, measured[0], memory, measured[1]))
         columns = ("solver", "time in Table 1", "exponent of n, time", "memory in Table 1", "exponent of n, memory")
         text = (
-            "Slopes over the upper half of the sizes: the median over the sets, and the range. T is the number of "
+            "Slopes over the four largest sizes: the median over the sets, and the range. T is the number of "
             "iterations, m of random features, n of rows."
         )
         return Section("Table 1, measured", text, table=_table(columns, lines))
