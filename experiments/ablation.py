@@ -67,7 +67,6 @@ VARIANTS: dict[str, tuple[Callable[[int], Solver], float | Literal["paper"], dic
     "constant step": (_ours(step="constant"), 1.0, {}),
     "100 iterations": (_ours(max_iter=100), 1.0, {}),
     "200 iterations": (_ours(max_iter=200), 1.0, {}),
-    "1600 iterations": (_ours(max_iter=1600), 1.0, {}),
     "neighbours": (_ours(), 1.0, {"neighbor_weight": 1.0}),
 }
 
