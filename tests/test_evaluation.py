@@ -75,6 +75,8 @@ def test_races_are_won_by_the_fastest_that_finished():
     (race,) = found.races("tsg", 1000)
     assert (race.rival, race.ratio, race.n_finished) == ("frs", 0.5, 1)  # medians; the SVM is no rival
     assert [race.ratio for race in found.races("tsg", None)] == [1.25]
+    late = Evaluation([*rows, made(n=1000, solver="cccp", name="w8a"), made(n=1000, name="w8a")], SETTINGS)
+    assert [race.name for race in late.races("tsg", 1000)] == [], "cccp is still to be run on skin, and frs on w8a"
     assert found.failures("cccp") == {"skin": ("timeout", 2000)}
     assert [(size, race.rival) for size, race in found.lost_by_far("tsg")] == [(2000, "frs")]
 

@@ -73,7 +73,8 @@ class Evaluation:
         ]
         self.tally = Tally([*rows, *trials], config["solvers"])
         self.real = Tally([row for row in [*rows, *trials] if not row["synthetic"]], config["solvers"])
-        self.sets = [name for name in config["sets"] if name in self.real.sets]
+        finished = {row["set"] for row in self.real.rows if row["part"] != "tuning" and row["status"] == "ok"}
+        self.sets = [name for name in config["sets"] if name in finished]
         self.protocol = str(config["tuning"]["protocol"])
         self.highest_log_c = max(config["tuning"].get("log_c", Tuning.log_c))
         self._n_labeled = int(config.get("n_labeled", 200))
@@ -93,11 +94,19 @@ class Evaluation:
         """The largest number of rows of a set that any solver finished."""
         return max((size for solver in self.real.solvers for size in self._seconds[name, solver]), default=0)
 
+    def is_open(self, name: str, size: int) -> bool:
+        """Whether a rival that could still finish so many rows has not been run with them."""
+        for rival in filter(self.has, RIVALS):
+            failed = self.failures(rival).get(name)
+            if self.seconds(name, rival, size) is None and (failed is None or failed[1] > size):
+                return True
+        return False
+
     def race(self, name: str, column: str, size: int) -> Race | None:
-        """Rivals that did not finish have lost; without any that did, there is no race."""
+        """Rivals that exceeded a limit have lost; a race that is still open does not count."""
         own = self.seconds(name, column, size)
         rivals = {rival: taken for rival in RIVALS if (taken := self.seconds(name, rival, size)) is not None}
-        if own is None or not rivals:
+        if own is None or not rivals or self.is_open(name, size):
             return None
         fastest = min(rivals, key=lambda rival: rivals[rival])
         return Race(name, fastest, own / rivals[fastest], len(rivals))

@@ -135,7 +135,6 @@ class Page:
             "error_rows": f"{self.evaluation.error_rows:,}",
             "curve_rows": f"{config['curves']['rows']:,}",
             "edge": ", ".join(map(title, self.evaluation.at_the_edge(COLUMNS[0]))) or "no set",
-            "rivals": ", ".join(f"`{name}`" if name in SOLVERS else name for name in RIVALS),
         }
 
     def _facts(self) -> dict[str, str]:
@@ -186,7 +185,7 @@ class Page:
                 n_won = sum(ratio < 1 for ratio in ratios)
                 cells.append(f"{n_won} of {len(ratios)}, {times(ratios)}" if ratios else "–")
             lines.append([HEADINGS[column], *cells])
-        return table(["rows", *(f"{size:,}" for size in self.evaluation.sizes), "the most"], lines)
+        return table(["rows", *(f"{size:,}" for size in self.evaluation.sizes), "all or the most"], lines)
 
     def _goal(self) -> str:
         evaluation = self.evaluation

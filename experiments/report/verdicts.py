@@ -49,7 +49,7 @@ class Verdicts:
         for size in [*evaluation.sizes[:4:3], None]:
             races = evaluation.races(column, size)
             n_won = sum(race.ratio < 1 for race in races)
-            where = "all rows" if size is None else f"{size:,} rows"
+            where = "the most rows" if size is None else f"{size:,} rows"
             if races:
                 parts.append(f"{where}: {n_won} of {len(races)} sets, {times([race.ratio for race in races])}")
                 best.append((n_won, len(races)))
@@ -151,7 +151,7 @@ class Verdicts:
         for column, name in ((COLUMNS[0], "As printed, TSG"), ("tsg", "Ours")):
             all_rows, (near, best) = evaluation.races(column, None), evaluation.near_exact(column)
             n_won = sum(race.ratio < 1 for race in all_rows)
-            speed = f"{name} is the fastest on {n_won} of {len(all_rows)} sets with all rows"
+            speed = f"{name} is the fastest on {n_won} of {len(all_rows)} sets with the most rows that were run"
             error = f"its error is like that of the best exact solver on {len(near)} of {len(best)}"
             sentences.append(f"{speed}, and {error} ({evaluation.error_rows:,} rows).")
         return " ".join(sentences)
