@@ -212,8 +212,8 @@ class Page:
         ratios = [seconds[0] / seconds[1] * race.ratio for race in self.evaluation.races("tsg", size)]
         left = f", which would still be {times(ratios)} the fastest rival's time" if ratios else ""
         return (
-            f"With 200 iterations in place of 400, it takes {seconds[0] / seconds[1]:.2f} times as long at {size:,} rows{left}, "
-            f"and the error changes by {mean_points(effects.values())} points; so the number stays."
+            f"With 200 iterations in place of 400, it takes {seconds[0] / seconds[1]:.2f} times as long at {size:,} rows"
+            f"{left}, and the error changes by {mean_points(effects.values())} points; so the number stays."
         )
 
     def _seconds_table(self, size: int | None) -> str:
