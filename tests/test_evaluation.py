@@ -78,7 +78,10 @@ def test_races_are_won_by_the_fastest_that_finished():
     late = Evaluation([*rows, made(n=1000, solver="cccp", name="w8a"), made(n=1000, name="w8a")], SETTINGS)
     assert [race.name for race in late.races("tsg", 1000)] == [], "cccp is still to be run on skin, and frs on w8a"
     assert found.failures("cccp") == {"skin": ("timeout", 2000)}
-    assert [(size, race.rival) for size, race in found.lost_by_far("tsg")] == [(2000, "frs")]
+    assert found.against_accurate("tsg") == [], "no errors yet"
+    errors = [made(n=5000, solver=one, error=error) for one, error in (("frs", 0.3), ("cccp", 0.1), ("tsg", 0.1))]
+    found = Evaluation([*rows, *errors, made(n=1000, solver="cccp", seconds=0.5)], SETTINGS)
+    assert [(size, race.rival) for size, race in found.against_accurate("tsg")] == [(1000, "cccp"), (5000, "cccp")]
 
 
 def test_differences_are_of_the_same_trials():

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.config import Tuning
 from experiments.report.tally import Tally, exponent
 
-__all__ = ["COLUMNS", "EXACT", "RIVALS", "Difference", "Evaluation", "Race", "Slope"]
+__all__ = ["COLUMNS", "EXACT", "MOST_TIMES_SLOWER", "RIVALS", "Difference", "Evaluation", "Race", "Slope"]
 
 Row = dict[str, Any]
 
@@ -17,7 +17,7 @@ COLUMNS = ("tsg, as printed", "tsg, decaying step", "tsg", "default")
 EXACT = ("cccp", "light", "newton", "incremental")
 RIVALS = ("frs", "frs, as printed", "bgs", "bgs, as printed", *EXACT)
 _POINT, _FEWEST_PAIRS, _RESAMPLES = 0.01, 2, 2000
-_MOST_TIMES_SLOWER = 1.2
+MOST_TIMES_SLOWER = 1.2
 
 
 class Race(NamedTuple):
@@ -102,24 +102,32 @@ class Evaluation:
                 return True
         return False
 
-    def race(self, name: str, column: str, size: int) -> Race | None:
+    def accurate(self, name: str) -> list[str]:
+        """Rivals whose mean error is at most a point above the lowest of the rivals."""
+        trials = {rival: list(self.real.trials(name, rival, self.protocol).values()) for rival in RIVALS}
+        means = {rival: float(np.mean(errors)) for rival, errors in trials.items() if errors}
+        return [rival for rival, mean in means.items() if mean <= min(means.values()) + _POINT]
+
+    def race(self, name: str, column: str, size: int, rivals: Sequence[str] = RIVALS) -> Race | None:
         """Rivals that exceeded a limit have lost; a race that is still open does not count."""
         own = self.seconds(name, column, size)
-        rivals = {rival: taken for rival in RIVALS if (taken := self.seconds(name, rival, size)) is not None}
-        if own is None or not rivals or self.is_open(name, size):
+        finished = {rival: taken for rival in rivals if (taken := self.seconds(name, rival, size)) is not None}
+        if own is None or not finished or self.is_open(name, size):
             return None
-        fastest = min(rivals, key=lambda rival: rivals[rival])
-        return Race(name, fastest, own / rivals[fastest], len(rivals))
+        fastest = min(finished, key=lambda rival: finished[rival])
+        return Race(name, fastest, own / finished[fastest], len(finished))
 
     def races(self, column: str, size: int | None) -> list[Race]:
         """One race per set, with that many rows or with the most that any solver finished (None)."""
         found = (self.race(name, column, self.largest(name) if size is None else size) for name in self.sets)
         return [race for race in found if race is not None]
 
-    def lost_by_far(self, column: str) -> list[tuple[int, Race]]:
-        """Sizes and races in which a column takes over 20 % longer than the fastest rival."""
-        races = [(size, race) for size in self.sizes for race in self.races(column, size)]
-        return [(size, race) for size, race in races if race.ratio > _MOST_TIMES_SLOWER]
+    def against_accurate(self, column: str) -> list[tuple[int, Race]]:
+        """Sizes and races in which only rivals with errors like the best take part."""
+        found = (
+            (size, self.race(name, column, size, self.accurate(name))) for size in self.sizes for name in self.sets
+        )
+        return [(size, race) for size, race in found if race is not None]
 
     def difference(self, name: str, solver: str, other: str) -> Difference | None:
         """How much larger the error of `solver` is than that of `other`, in the trials that both have."""

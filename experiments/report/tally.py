@@ -106,11 +106,12 @@ class Tally:
         return _in_order(row["protocol"] for row in self.of("errors"))
 
     def times(self, name: str, solver: str, quantity: str = "seconds") -> tuple[list[int], list[float]]:
-        """Sizes, and the median of a quantity at each, of the runs that succeeded."""
+        """Sizes, and the median of a quantity at each, or the most megabytes, of the runs that succeeded."""
         values: dict[int, list[float]] = {}
         for row in self.of("times", set=name, solver=solver, status="ok"):
             values.setdefault(row["n"], []).append(row[quantity])
-        return sorted(values), [float(np.median(values[size])) for size in sorted(values)]
+        typical = max if quantity == "megabytes" else np.median
+        return sorted(values), [float(typical(values[size])) for size in sorted(values)]
 
     def failures(self, name: str, solver: str) -> list[Row]:
         """The smallest run that ran out of time or memory, or crashed, in a list."""
