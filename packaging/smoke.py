@@ -34,7 +34,7 @@ ALONE = """
     from importlib import metadata, resources
     assert pathlib.Path(s3vm.__file__).is_relative_to(sys.prefix), s3vm.__file__
     assert metadata.version("s3vm") == s3vm.__version__
-    for name in ("py.typed", "inspect/page.html", "inspect/sort.js"):
+    for name in ("py.typed", "inspect/page.html", "inspect/sort.js", "inspect/label.html", "inspect/label.js"):
         assert resources.files("s3vm").joinpath(name).is_file(), name
     assert clf.score(X, y) > 0.8
     clf.save("model.s3vm")

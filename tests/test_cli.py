@@ -33,7 +33,7 @@ from s3vm.cli.summary import prediction_summary
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
 
-COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "demo")
+COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "label", "demo")
 X, Y = make_moons(900, noise=0.15, random_state=0)
 X = (X * [1, 30] + [5, 0]).astype(np.float32)
 NAMES = np.array(["ham", "spam"])[Y]

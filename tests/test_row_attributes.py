@@ -42,8 +42,9 @@ def test_labels_that_were_flipped_are_doubted_most(few):
     np.testing.assert_array_equal(doubtful["label"], some[doubtful["row"]])
     assert (doubtful["label"] != doubtful["predicted"]).all()
     assert (np.diff(doubtful["doubt"]) <= 0).all()
-    assert doubtful["doubt"].min() > 0
-    assert doubtful["doubt"].max() < 1
+    assert (doubtful["probability"] < 0.5).all()
+    p, doubt = doubtful["probability"], doubtful["doubt"]
+    np.testing.assert_allclose(doubt, 1 + (p * np.log(p) + (1 - p) * np.log(1 - p)) / -np.log(p))
 
 
 def test_doubts_agree_with_the_held_out_predictions():

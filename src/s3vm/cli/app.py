@@ -257,6 +257,34 @@ def compare(
     run_compare(verbosity.screen(), files, settings, test, report, max_rows, time_limit, solvers or ())
 
 
+@_command(
+    "s3vm label mails.csv --target label --classes spam,ham",
+    "s3vm label photos.csv -t kind -o labelled.csv --port 8000 --no-browser",
+    without=("unlabeled", "quiet", *options.LONG_RUNS),
+)
+def label(
+    *,
+    files: InputFiles,
+    classes: Annotated[Sequence[str], options.names_option(help="The classes; more can be added on the page.")] = (),
+    output: Annotated[
+        str | None,
+        option("--output", "-o", metavar="FILE", help="CSV file with the labels; by default DATA-labelled.csv."),
+    ] = None,
+    port: Annotated[int, option(metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, option("--browser/--no-browser", help="Open the page.")] = True,
+    settings: Settings,
+    verbosity: Verbosity,
+) -> None:
+    """Label the rows of a CSV file in the browser, the most informative ones first.
+
+    Shows one row after the other, takes its label by a key, and saves every label at once; the model is fitted again
+    meanwhile, and chooses the rows that come next. Another call with the same output continues.
+    """
+    from s3vm.cli.label import run_label
+
+    run_label(verbosity.screen(), files, settings, output, classes, port, browser)
+
+
 @_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))
 def demo(
     *,
