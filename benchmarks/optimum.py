@@ -87,7 +87,7 @@ def from_solution(solver, problem, scores):
     w = run.minimize(w, mean, np.array([0]))
     weights, intercept = run.space.expansion(w, mean)
     empty = np.empty((0, 1, 1))
-    model = Model(problem.kernel, 0, problem.n_dims, empty, intercept, run.landmarks, weights)
+    model = Model(problem.kernel, 0, problem.n_dims, empty, intercept, run.space.landmarks, weights)
     return value(problem, model)[0]
 
 
