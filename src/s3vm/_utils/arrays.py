@@ -144,21 +144,24 @@ def variance_of(X: Any, row_weight: Array | None = None, chunk: int = 8192) -> f
     """
     weight = np.ones(X.shape[0]) if row_weight is None else row_weight
     entries = weight.sum() * X.shape[1]
+    if is_tensor(X) and X.device.type == "mps":
+        X = host(X)  # since the device has no float64
+    there = namespace(X).as_tensor(weight, device=X.device) if is_tensor(X) else weight
+    chunk *= 32 if is_tensor(X) else 1  # a device takes a while to start
     chunks = [slice(start, start + chunk) for start in range(0, X.shape[0], chunk)]
-    sums = (np.asarray(host(X[rows]).sum(axis=1, dtype=np.float64)).ravel() for rows in chunks)
-    mean = sum(float(weight[rows] @ part) for rows, part in zip(chunks, sums, strict=True))
-    mean /= entries
+    mean = sum((there[rows] @ cast(X[rows], np.float64)).sum() for rows in chunks) / entries
     total = 0.0
     for rows in chunks:
-        part: Any = host(X[rows]).astype(np.float64)
+        part: Any = cast(X[rows], np.float64)
         if sparse.issparse(part):
             stored = np.diff(part.indptr)
             part.data = (part.data - mean) ** 2
-            row_sum = np.asarray(part.sum(axis=1)).ravel() + (X.shape[1] - stored) * mean**2
+            total += weight[rows] @ (np.asarray(part.sum(axis=1)).ravel() + (X.shape[1] - stored) * mean**2)
         else:
-            row_sum = np.sum((part - mean) ** 2, axis=1)
-        total += float(weight[rows] @ row_sum)
-    return total / entries
+            part = part - mean
+            part *= part
+            total += (there[rows] @ part).sum()
+    return float(total / entries)
 
 
 def moments_of(X: Rows) -> tuple[int, float, float]:

@@ -29,11 +29,10 @@ def squared_distances(X: Any, Z: Any, scale: float) -> Array:
         return pairwise.euclidean_distances(X, Z, squared=True)
     center = Z.mean(axis=0) if len(Z) else 0
     X, Z = X - center, Z - center
-    result = X @ Z.T
-    result *= -2
     xp = namespace(X)
-    result += xp.einsum("ij,ij->i", X, X)[:, None]
-    result += xp.einsum("ij,ij->i", Z, Z)
+    of_x, of_z = xp.einsum("ij,ij->i", X, X), xp.einsum("ij,ij->i", Z, Z)
+    left = xp.column_stack([X, of_x, xp.ones_like(of_x)])
+    result = left @ xp.column_stack([-2 * Z, xp.ones_like(of_z), of_z]).T
     return xp.clip(result, 0, None, out=result)
 
 
