@@ -22,9 +22,12 @@ from sklearn.base import clone
 from typer.main import get_command
 
 import s3vm
-from s3vm import FRS, TSG, Light, ModelFormatError, Newton, PrintedTSG, S3VMClassifier
+from fuzzing import memory_of
+from s3vm import FRS, TSG, Light, ModelFormatError, Newton, PrintedTSG, S3VMClassifier, philox
 from s3vm._utils import container
-from s3vm.persistence.model_file import _PARTS
+from s3vm._utils.codec import encode
+from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
+from s3vm.persistence.model_file import _PARTS, _probes
 from s3vm.sources import readers as tables
 from s3vm.sources.files import FileSource, source_of
 from s3vm.training import checkpoints
@@ -223,6 +226,105 @@ KNOWN_WORDS = (
         "n_jobs",
     ),
 )
+
+
+_RBF = RBF(gamma=1.0)
+
+
+def hostile_model(
+    kernel=_RBF,
+    n_dims=3,
+    blocks=None,
+    centers=None,
+    weights=None,
+    intercept=None,
+    classes=None,
+    settings=None,
+    header=lambda text: text,
+):
+    """A model file whose checksum and probes are right, of any numbers."""
+    parts = {"dtype": "<i8", "values": [0, 1]} if classes is None else classes
+    n_columns = 1 if len(parts["values"]) == 2 else len(parts["values"])
+    blocks = np.ones((0, kernel.whole(2), n_columns)) if blocks is None else blocks
+    tensors = {
+        "coefficients": blocks,
+        "intercept": np.zeros(n_columns) if intercept is None else intercept,
+        "history": np.empty((0, 0)),
+        "probes": _probes(kernel, 0, len(blocks), n_dims),
+    }
+    if weights is not None:
+        tensors["weights"] = weights
+        names = ("data", "indices", "indptr") if sparse.issparse(centers) else ()
+        tensors |= {f"centres.{name}": getattr(centers, name) for name in names} or {"centres": centers}
+    text = {
+        "format": 1,
+        "estimator": "S3VMClassifier",
+        "settings": settings or {},
+        "kernel": encode(kernel, _PARTS),
+        "seed": 0,
+        "random": philox.NAME,
+        "n_features_in": n_dims,
+        "classes": parts,
+        "C": 1.0,
+        "n_iter": 1,
+        "history": [],
+        "safety": None,
+        "temperature": None,
+        "compression": None,
+        "steps": [],
+        "scaler": None,
+    }
+    return sealed(header(json.dumps(text)), {name: np.ascontiguousarray(part) for name, part in tensors.items()})
+
+
+def hostile(folder):
+    """Well-formed models of hostile numbers: loaded in twice their size and 100 MB, used in 4 GiB, or refused."""
+    kernels = (RBF, Matern, Laplacian, Polynomial)
+
+    def tried(chance):
+        kind, n_dims = chance.choice(kernels), chance.choice((1, 3, 3, 1000, 1000, 10**4, 10**5, 2**27, 2**31 - 1))
+        if chance.often(0.02):
+            n_dims = chance.choice((10**6, 2**22, 2**24))
+        shape = (
+            {"degree": chance.choice((1, 2, 9))}
+            if kind is Polynomial
+            else {"features": chance.choice(("pairs", "phase"))}
+        )
+        kernel = kind(gamma=chance.choice((1e-9, 1.0, 1e9)), **shape)
+        n_classes = chance.choice((2, 2, 3, 1000, 20_000))
+        n_columns, more = 1 if n_classes == 2 else n_classes, {}
+        if chance.often():
+            block = kernel.whole(chance.choice((2, 6, 64, 512, 4096)))
+            count = max(1, min(chance.choice((1, 3, 50)), 10**6 // (block * n_columns)))
+            more["blocks"] = np.ones((count, min(block, 10**6 // n_columns), n_columns))
+        if chance.often():
+            n = chance.choice((0, 1, 9, 10**4, 3 * 10**5))
+            n = min(n, 10**6 // n_columns)
+            at = np.arange(n) % n_dims
+            centers = sparse.csr_array((np.ones(n), (np.arange(n), at)), shape=(n, n_dims))
+            more |= {"weights": np.ones((n, n_columns), np.float32), "centers": centers}
+            if n * n_dims < 10**6 and chance.often():
+                more["centers"] = centers.toarray()
+        width = chance.choice((1, 9, 999, 1001, 2**23))
+        names = [f"{number:0{min(width, 40)}}" for number in range(n_classes)]
+        more["classes"] = chance.choice(
+            ({"dtype": "<i8", "values": list(range(n_classes))}, {"dtype": f"<U{width}", "values": names})
+        )
+        more["settings"] = chance.choice(({}, {"n_jobs": 10**6}, {"cache_bytes": 2**60}, {"backend": "gpu"}))
+        path = Path("x.s3vm")
+        path.write_bytes(hostile_model(kernel, n_dims, **more))
+        try:
+            grown, model = memory_of(lambda: s3vm.load(path))
+        except ModelFormatError as problem:
+            return names_the_file(problem, "x.s3vm")
+        assert grown < 100 + 2 * path.stat().st_size / 2**20, f"{grown} MB to load it"
+        at = np.arange(min(n_dims, 5))
+        row = sparse.csr_array((np.ones(len(at)), (np.zeros(len(at), int), at)), shape=(1, n_dims))
+        with suppress(ValueError):  # too large for this kernel
+            model.predict(row if n_dims > 10**6 or chance.often() else row.toarray())
+        return "loaded"
+
+    return tried
 
 
 def models(folder):
@@ -878,4 +980,10 @@ def _results():
     return Path("made.parquet").read_bytes()
 
 
-TARGETS = {"models": models, "checkpoints": states, "tables": tables_, "command line": command_line}
+TARGETS = {
+    "hostile numbers": hostile,
+    "models": models,
+    "checkpoints": states,
+    "tables": tables_,
+    "command line": command_line,
+}

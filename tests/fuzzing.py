@@ -25,6 +25,7 @@ from random import Random
 SECONDS = 20  # a case may take; a busy machine is slow
 MEGABYTES = 100  # that a case may take above what the process had before
 ARROW_MEGABYTES = 2200  # a forged page may say of itself that it has up to 2 GiB, and Arrow makes room for it
+PREDICTION_MEGABYTES = 4096  # that a stranger's model may take to predict
 _TOGETHER = 5_000  # cases that one process tries
 _ADDRESSES = 3 << 30  # bytes of address space above that
 INTERESTING = (0, 1, -1, 2, 3, 7, 127, 128, 255, 256, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**32, 2**53, 2**62)
@@ -155,7 +156,9 @@ def run(target, first, count):
             with contextlib.suppress(Exception):
                 tried(Chance(f"warm {number}"))
         space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (space + _ADDRESSES, space + _ADDRESSES))
+        most = PREDICTION_MEGABYTES if target == "hostile numbers" else MEGABYTES
+        addresses = space + _ADDRESSES + (most << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
         outcomes, found, slowest, largest, start = {}, {}, (0.0, 0), (0.0, 0), _megabytes()
         with open(note or os.devnull, "wb", buffering=0) as place:
             for number in range(first, first + count):
@@ -177,7 +180,7 @@ def run(target, first, count):
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
                 grown = _peak() - before
                 largest = max(largest, (round(grown, 1), number))
-                if grown > (ARROW_MEGABYTES if "parquet" in outcome else MEGABYTES):
+                if grown > (ARROW_MEGABYTES if "parquet" in outcome else most):
                     found[f"memory in case {number}"] = f"case {number}: {grown:.0f} MB above what there was before"
         faulthandler.cancel_dump_traceback_later()
         os.chdir("/")
@@ -195,6 +198,13 @@ def _peak():
     """Not `ru_maxrss`, which a process takes over from the one that started it."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def memory_of(action):
+    """How many MB an action takes at its peak above what there was before, and what it returns."""
+    before = _megabytes()
+    result = action()
+    return _peak() - before, result
 
 
 def run_apart(target, first, count):

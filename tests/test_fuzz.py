@@ -12,6 +12,7 @@ from fuzzing import run_apart
 HOW_MANY = {  # what takes longest comes first
     "command line": cases(150, 100_000),
     "checkpoints": cases(100, 10_000),
+    "hostile numbers": cases(25, 3_000),
     "models": cases(1_500, 100_000),
     "tables": cases(1_500, 100_000),
 }

@@ -42,6 +42,7 @@ KernelName = Literal["auto", "rbf", "laplacian", "matern", "poly"]
 Drawn = tuple[Array, Array]  # frequencies and offsets
 
 _MEDIAN_PAIRS, _PAIRS_AT_ONCE = 5000, 256
+_SHORTENED = 1 << 16  # frequencies that are rounded together
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ class _Fourier(Kernel):
 
     def draw(self, seed: int, block: int, n_features: int, n_dims: int, random: ModuleType = philox) -> Drawn:
         n_rows = self.rows(n_features)
-        turns = self._radians(seed, block, n_rows, n_dims, random) / (2.0 * np.pi)
+        turns = self._radians(seed, block, n_rows, n_dims, random)
+        turns /= 2.0 * np.pi
         if self.features == "pairs":
             return turns, np.zeros(n_rows)
         return turns, random.uniforms(seed, Purpose.PHASE, block, n_rows, 1)[:, 0]
@@ -202,7 +204,9 @@ class RBF(_Radial):
         return radial_gradient(-2.0 * self.width * self.gram(X, Z), X, Z, weights)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
-        return np.sqrt(2.0 * self.width) * random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
+        radians: Array = random.normals(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
+        radians *= np.sqrt(2.0 * self.width)
+        return radians
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,9 @@ class Matern(_Radial):
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
         degrees = round(2 * self.nu)
-        return np.sqrt(2.0 * self.width) * random.students(seed, Purpose.FREQUENCY, block, n_rows, n_dims, degrees)
+        radians: Array = random.students(seed, Purpose.FREQUENCY, block, n_rows, n_dims, degrees)
+        radians *= np.sqrt(2.0 * self.width)
+        return radians
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,9 @@ class Laplacian(_Fourier):
         return np.stack(rows, axis=1)
 
     def _radians(self, seed: int, block: int, n_rows: int, n_dims: int, random: ModuleType) -> Array:
-        return self.width * random.cauchy(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
+        radians: Array = random.cauchy(seed, Purpose.FREQUENCY, block, n_rows, n_dims)
+        radians *= self.width
+        return radians
 
     def _scale(self, n_dims: int, variance: float) -> float:
         return float(1.0 / (n_dims * np.sqrt(variance)))
@@ -360,9 +368,13 @@ def has_own(kernel: Kernel, formula: str) -> bool:
 
 
 def _short(W: Array) -> Array:
-    """Float64 numbers rounded to 11 of their 53 bits, by Veltkamp's splitting."""
-    large = (2.0**42 + 1.0) * W
-    return large - (large - W)
+    """Float64 numbers rounded to 11 of their 53 bits, by Veltkamp's splitting, in their place: blocks may be large."""
+    step = max(1, _SHORTENED // W.shape[1])
+    for start in range(0, len(W), step):
+        rows = W[start : start + step]
+        large = (2.0**42 + 1.0) * rows
+        np.subtract(large, large - rows, out=rows)
+    return W
 
 
 def _float64(X: Any) -> Any:

@@ -43,7 +43,7 @@ class Model:
     def column_weights(self) -> Array | None:
         """The factor of each column of x; None if x is projected on directions."""
         if self.projection is None:
-            return np.ones(self.n_dims)
+            return np.broadcast_to(1.0, self.n_dims)  # which takes no memory, however many there are
         return self.projection if self.projection.ndim == 1 else None
 
     def after(self, directions: Array | None) -> "Model":

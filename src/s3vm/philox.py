@@ -118,12 +118,15 @@ def students(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int
 
 def cauchy_of(uniform: Array) -> Array:
     """Cauchy numbers from uniform numbers, by the inverse of the distribution function."""
-    return np.tan(np.pi * (uniform - 0.5))
+    uniform -= 0.5
+    uniform *= np.pi
+    return np.tan(uniform, out=uniform)
 
 
 def students_of(normal: Array, scale: Array) -> Array:
     """Student-t rows from normal rows, each divided by the root mean square of its row of `scale`."""
-    return normal / np.sqrt(np.mean(scale**2, axis=1, keepdims=True))
+    normal /= np.sqrt(np.mean(scale**2, axis=1, keepdims=True))
+    return normal
 
 
 def signs(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:

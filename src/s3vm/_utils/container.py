@@ -22,7 +22,8 @@ FORMAT = 1
 _DIGEST = "sha256"  # the last name among the tensors of bytes, which safetensors stores after all others
 _DIGEST_BYTES = 32
 _DTYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64, "U8": np.uint8}
-_MOST_HEADER = 2 << 20  # JSON takes thirty times its length in memory; whatever may be long is a tensor
+_MOST_HEADER = 2 << 20  # JSON takes many times its length in memory; whatever may be long is a tensor
+_MOST_PARTS = 100_000  # lists and objects in it, the smallest of which take the most
 
 
 class ModelFormatError(ValueError):
@@ -61,10 +62,10 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
         raise ModelFormatError("not a model file or checkpoint of s3vm")
     start += file.read(length)
     try:
-        text = json.loads(start[8:])["__metadata__"]["s3vm"]
-        header = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        text = _parsed(start[8:].decode())["__metadata__"]["s3vm"]
+        header = _parsed(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
         version = header["format"]
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise ModelFormatError("not a model file or checkpoint, or damaged: it has no readable header") from None
     if version != FORMAT:
         raise ModelFormatError(f"its format is {short(version)}, and this s3vm reads {FORMAT}: install a newer s3vm")
@@ -86,6 +87,12 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
     if tensors.pop(_DIGEST, np.empty(0)).nbytes != _DIGEST_BYTES:
         raise ModelFormatError("not a model file or checkpoint: it has no checksum")
     return header, tensors
+
+
+def _parsed(text: str, **options: Any) -> Any:
+    if text.count("[") + text.count("{") > _MOST_PARTS:
+        raise ValueError("too many parts")
+    return json.loads(text, **options)
 
 
 def _integer(text: str) -> int:

@@ -13,7 +13,9 @@ from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
-_PANEL = 256
+_PANEL = 256  # rows that meet the centres together,
+_CENTERS = 8192  # so many of them,
+_PANEL_ENTRIES = 1 << 22  # and fewer of either if they have very many columns
 
 _Loss = TypeVar("_Loss")
 _Carry = TypeVar("_Carry")
@@ -43,18 +45,22 @@ class NumpyBackend:
         return partial(scan_steps, step)
 
     def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
-        scores = np.zeros((X.shape[0], weights.shape[1]))
-        centers = centers.astype(np.float64)
+        scores, n_dims = np.zeros((X.shape[0], weights.shape[1])), int(X.shape[1])
+        size = min(_PANEL, max(1, _PANEL_ENTRIES // n_dims))
+        most = _CENTERS if sparse.issparse(centers) else min(_CENTERS, max(1, _PANEL_ENTRIES // n_dims))
 
         def add(start: int) -> None:
-            part = slice(start, min(start + _PANEL, X.shape[0]))
+            part = slice(start, min(start + size, X.shape[0]))
             with np.errstate(over="ignore", invalid="ignore"):  # the caller sees scores that are not finite
-                scores[part] = (kernel.gram(_panel(X[part]), centers) @ weights)[: part.stop - start]
+                scores[part] += (kernel.gram(_panel(X[part], size), some) @ weights[group])[: part.stop - start]
 
-        starts = range(0, X.shape[0], _PANEL)
+        starts = range(0, X.shape[0], size)
         # Panels are small: threads of the BLAS would wait for each other longer than they work.
         with one_blas_thread, ThreadPoolExecutor(self.n_threads) as pool:
-            list((map if self.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
+            for first in range(0, len(weights), most):
+                group = slice(first, first + most)
+                some = centers[group].astype(np.float64)
+                list((map if self.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
         return scores
 
 
@@ -88,11 +94,11 @@ def scan_steps(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given:
         yield carry
 
 
-def _panel(rows: Rows) -> Rows:
+def _panel(rows: Rows, size: int) -> Rows:
     """Rows in float64, padded with zeros to a full panel: every product then has the same shape, and the score of a row
     does not depend on the other rows."""
     if sparse.issparse(rows):
         return rows.astype(np.float64)
-    panel = np.zeros((_PANEL, rows.shape[1]))
+    panel = np.zeros((size, rows.shape[1]))
     panel[: len(rows)] = rows
     return panel

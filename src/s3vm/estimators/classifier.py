@@ -327,8 +327,8 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         """The class with the highest score for each row."""
         if is_dask(X):
             return lazily(self, "predict", X)
-        codes = predicted_codes(self._scores(X))
-        return self.classes_[codes]
+        model = copy(self)  # so that the classes and the codes belong together
+        return model.classes_[model._scores(X, predicted_codes)]
 
     @available_if(has_probability)
     def predict_proba(self, X: Any) -> Array:
@@ -384,11 +384,11 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         return usual_representations(resolved, float(self.C), self, data, seed)
 
     @with_advice("predict fewer rows at a time")
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Any, result: Callable[[Array], Array] = lambda scores: scores) -> Array:
         check_is_fitted(self, "model_")
         backend = backends.backend(self.backend, self.dtype, self.n_jobs)
         X = checked_rows(self, X, reset=False, backend=backend)
-        return scores_of(self.model_, X, None, self.dtype, backend)
+        return scores_of(self.model_, X, None, self.dtype, backend, result)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # a copy at once: another thread may be in partial_fit

@@ -1,9 +1,11 @@
 """Predictions: scores, a chunk of rows at a time, and from scores to probabilities."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
@@ -17,21 +19,35 @@ from s3vm.estimators.resuming import all_rows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
-_CHUNK = 1 << 16
+_CHUNK, _CHUNK_BYTES = 1 << 16, 512 << 20  # rows that are predicted together, and bytes of them or of their scores
 _LOG_BETAS = (-10.0, 10.0)
 _MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 
 
-def scores_of(model: Model, X: Any, positions: Array | None, dtype: str, backend: Backend) -> Array:
-    """The model's scores of the rows at those positions; no cast copy of all rows is made."""
+def scores_of(
+    model: Model,
+    X: Any,
+    positions: Array | None,
+    dtype: str,
+    backend: Backend,
+    result: Callable[[Array], Array] = lambda scores: scores,
+) -> Array:
+    """The model's scores of the rows at those positions, or a `result` of them; no cast copy of all rows is made."""
     source = ArraySource(X, positions, dtype)
-    scores = np.empty((source.n_rows, len(model.intercept)))
-    for start in range(0, source.n_rows, _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        scores[chunk] = model.decision(source.take(chunk), backend)
-    if not np.isfinite(scores).all():
-        raise ValueError("some rows of X are too large for this kernel: scale them as the training rows were scaled")
-    return scores
+    widest = max(len(model.intercept), 1 if sparse.issparse(X) else source.n_dims)
+    size = min(_CHUNK, max(1, _CHUNK_BYTES // (8 * widest)))
+    results = np.empty(0)
+    for start in range(0, max(1, source.n_rows), size):
+        scores = model.decision(source.take(slice(start, start + size)), backend)
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                "some rows of X are too large for this kernel: scale them as the training rows were scaled"
+            )
+        part = result(scores)
+        if start == 0:
+            results = np.empty((source.n_rows, *part.shape[1:]), part.dtype)
+        results[start : start + size] = part
+    return results
 
 
 def transduced_codes(estimator: Any) -> Array:
@@ -43,7 +59,7 @@ def transduced_codes(estimator: Any) -> Array:
     codes = np.empty(X.shape[0], dtype=np.intp)
     codes[fitted.labeled_at] = fitted.codes
     others = np.setdiff1d(np.arange(X.shape[0]), fitted.labeled_at, assume_unique=True)
-    codes[others] = predicted_codes(scores_of(estimator.model_, X, others, estimator.dtype, backend))
+    codes[others] = scores_of(estimator.model_, X, others, estimator.dtype, backend, predicted_codes)
     return codes
 
 

@@ -21,12 +21,13 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import __version__, backends, philox
+from s3vm import __version__, philox
 from s3vm._utils import codec, container
 from s3vm._utils.container import Contents, ModelFormatError, short
 from s3vm._utils.input_checks import csr, precision
 from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.typing import Array
+from s3vm.backends.cpu.backend import prediction_bytes
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.prediction import Temperature
 from s3vm.estimators.preparation import TrainingRows
@@ -48,11 +49,12 @@ from s3vm.sources.reservoir import Reservoir, ReservoirSource
 
 _FLOATS = ("float32", "float64")
 _CLASSES = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}
-_MOST_CLASSES = 64 << 20  # bytes of their names
+_MOST_CLASSES, _MOST_NAME = 16 << 20, 1000  # bytes of their names, and characters of one
+_EXECUTION = ("n_jobs", "backend", "cache_bytes")  # settings of the machine that predicts, which no file has
 _MOST_DIMS = 1 << 31
 _MOST_DEGREE = 1000
 _MOST_BETA = 1e6  # scikit-learn searches for a temperature up to exp(10)
-_MOST_BLOCK = 4 << 30  # bytes of the random frequencies that are drawn at once
+_MOST_PREDICTION = 4 << 30  # bytes that random features need for any number of rows
 _PARTS: dict[str, type] = {
     kind.__name__: kind
     for kinds in (KERNELS, LABELED_LOSSES, UNLABELED_LOSSES, SOLVERS, STEPS)
@@ -93,7 +95,8 @@ def load(path: Any) -> S3VMClassifier | Pipeline:
     """The classifier or pipeline that `s3vm.save` wrote; its predictions are the same to the last bit.
 
     It is safe to load a file from a stranger: nothing in it is run. A file holds neither the training rows, which
-    `transduction_` needs, nor the state of the solver, which ``warm_start`` needs.
+    `transduction_` needs, nor the state of the solver, which ``warm_start`` needs, nor `n_jobs`, `backend` and
+    `cache_bytes`, which are those of a new classifier.
 
     Raises
     ------
@@ -144,7 +147,7 @@ def _decode_as(kind: type, value: Any) -> Any:
 def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
     clf, scaler = copy(parts.classifier), parts.scaler  # a copy, since another thread may be in partial_fit
     model = clf.model_
-    settings = clf.get_params(deep=False)
+    settings = {name: value for name, value in clf.get_params(deep=False).items() if name not in _EXECUTION}
     if isinstance(settings["random_state"], np.random.RandomState):
         settings["random_state"] = None  # the file has the seed that was drawn from it
     if callable(settings["verbose"]):
@@ -204,10 +207,9 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     if name not in CLASSIFIERS:
         raise ModelFormatError(f"it holds a {short(name)}, which s3vm {__version__} does not know")
     settings = contents.entry("settings", dict)
-    clf = CLASSIFIERS[name](**{setting: _decode(value) for setting, value in settings.items()})
-    valid = clf.backend in ("auto", *backends.BACKENDS) and clf.dtype in _FLOATS
-    if not valid or not (clf.n_jobs is None or (type(clf.n_jobs) is int and clf.n_jobs != 0)):
-        raise ModelFormatError("its settings have an invalid backend, precision or number of threads")
+    clf = CLASSIFIERS[name](**{key: _decode(value) for key, value in settings.items() if key not in _EXECUTION})
+    if clf.dtype not in _FLOATS:
+        raise ModelFormatError(f"its precision is {short(clf.dtype)}, not one of {', '.join(_FLOATS)}")
     clf.classes_ = _classes(contents.entry("classes", dict))
     clf.model_ = _model(contents, 1 if len(clf.classes_) == 2 else len(clf.classes_))
     clf.kernel_, clf.n_features_in_ = clf.model_.kernel, clf.model_.n_features_in
@@ -251,9 +253,9 @@ def _model(contents: Contents, n_columns: int) -> Model:
     n_dims = n_features_in if projection is None else projection.shape[-1]
     coefficients = contents.tensor("coefficients", None, None, n_columns, dtypes=_FLOATS)
     n_blocks, block_size, _ = coefficients.shape
-    block_bytes = 8 * kernel.rows(block_size) * (n_dims + 1)
-    if kernel.rows_per_feature > _MOST_DEGREE or (n_blocks and block_bytes > _MOST_BLOCK):
-        raise ModelFormatError(f"its random features need blocks of {block_bytes / 2**30:.3g} GiB, which is too much")
+    needed = prediction_bytes(kernel, block_size, n_dims) if n_blocks else 0
+    if kernel.rows_per_feature > _MOST_DEGREE or needed > _MOST_PREDICTION:
+        raise ModelFormatError(f"its random features need {needed / 2**30:.3g} GiB to predict, which is too much")
     if block_size == 0 or (n_blocks and block_size != kernel.whole(block_size)):
         raise ModelFormatError(f"it has blocks of {block_size} random features, which its kernel cannot have")
     probes = _probes(kernel, seed, n_blocks, n_dims)
@@ -313,8 +315,10 @@ def _classes(header: dict[str, Any]) -> Array:
         raise ModelFormatError(f"its classes are {short(header)}, which is invalid")
     dtype = np.dtype(name)
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
-    if dtype.itemsize * len(values) > _MOST_CLASSES or (dtype.kind == "U" and 4 * longest > dtype.itemsize):
-        raise ModelFormatError("the names of its classes are too long")
+    if dtype.kind == "U" and dtype.itemsize > 4 * _MOST_NAME:  # every prediction would take as much
+        dtype = np.dtype(f"U{longest or 1}")
+    if longest > min(_MOST_NAME, dtype.itemsize // 4) or dtype.itemsize * len(values) > _MOST_CLASSES:
+        raise ModelFormatError(f"the names of its classes are too long: at most {_MOST_NAME} characters are allowed")
     with np.errstate(over="ignore"):  # checked below
         classes = np.array(values, dtype)
     if dtype.kind == "f" and not np.isfinite(classes).all():

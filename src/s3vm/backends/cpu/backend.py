@@ -5,6 +5,7 @@ A feature never reaches memory: frequencies are projected, turned into features 
 any number of threads, any chunks, and any neighbours of a row.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -25,6 +26,20 @@ _LAWS = {"phase": PHASE, "pairs": PAIRS, "product": PRODUCT}
 _GROUP_BYTES = 8 << 20  # of frequencies that are drawn together when they are not cached
 _WORTH_A_THREAD = 1 << 20  # features times rows; below, handing work over costs more than it saves
 _LANES = 64  # a multiple of every width a vector may have
+_VECTOR_BYTES = 128  # at most: with AVX-512, two registers
+_SCRATCH_BYTES = 1 << 30  # of all threads of a prediction
+_DRAWN_BYTES = {"phase": 9, "pairs": 9, "product": 24}  # of a frequency while it is drawn
+
+
+def scratch_bytes(kernel: Kernel, n_dims: int) -> int:
+    """How much memory a thread of a prediction needs for rows of so many columns, dense or sparse."""
+    return _VECTOR_BYTES * n_dims * max(1, sparse.WIDE * kernel.rows_per_feature)
+
+
+def prediction_bytes(kernel: Kernel, n_features: int, n_dims: int) -> int:
+    """How much memory a prediction by blocks of so many random features needs, however few rows it is of."""
+    frequency_bytes = 8 + _DRAWN_BYTES[kernel.activation]
+    return kernel.rows(n_features) * (n_dims + 1) * frequency_bytes + scratch_bytes(kernel, n_dims)
 
 
 class Cpu(NumpyBackend):
@@ -50,6 +65,7 @@ class _CpuFeatures(NumpyFeatures):
         self._law, self._degree = _LAWS[kernel.activation], kernel.rows_per_feature
         scale = np.array(scales(self._law, self._dtype))
         self._amplitude = scale.repeat(self.n_features // len(scale)) * kernel.amplitude / np.sqrt(self.n_features)
+        self._most_threads = max(1, _SCRATCH_BYTES // scratch_bytes(kernel, n_dims))
         self._units = self.n_features // 2 if kernel.activation == "pairs" else self.n_features
         self._frequencies = _Frequencies(kernel, seed, self.n_features, n_dims, backend)
         self._pool: ThreadPoolExecutor | None = None
@@ -75,7 +91,7 @@ class _CpuFeatures(NumpyFeatures):
             A = np.ascontiguousarray(coefficients[blocks] * self._amplitude[:, None], dtype=self._dtype)
             A = A.reshape(-1, n_columns)
             arguments = (*rows, W, b, A, scores, self._law, self._degree, self.n_features)
-            self._share(verbs.decision, arguments, X.shape[0], len(A))
+            self._share(verbs.decision, arguments, X.shape[0], len(A), most=self._most_threads)
         return scores
 
     def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
@@ -99,9 +115,17 @@ class _CpuFeatures(NumpyFeatures):
             return dense, (X,)
         return sparse, (X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False))
 
-    def _share(self, kernel: Callable[..., None], arguments: tuple[Any, ...], n: int, each: int, unit: int = 1) -> None:
+    def _share(
+        self,
+        kernel: Callable[..., None],
+        arguments: tuple[Any, ...],
+        n: int,
+        each: int,
+        unit: int = 1,
+        most: int = sys.maxsize,
+    ) -> None:
         """Calls ``kernel(*arguments, start, stop)`` over ``0..n-1``, cut between the threads at multiples of `unit`."""
-        n_parts = min(self._n_threads, max(1, n * each // _WORTH_A_THREAD))
+        n_parts = min(self._n_threads, most, max(1, n * each // _WORTH_A_THREAD))
         if n_parts == 1:
             kernel(*arguments, 0, n)
             return

@@ -21,6 +21,7 @@ from s3vm.backends.cpu.tiles import (
 )
 
 PANEL = 8  # vectors of points that share a tile of frequencies while it is in the L2 cache
+PANEL_ENTRIES = 1 << 24  # of such points: of very many columns, fewer vectors share a tile
 SWEEP = 3072  # points that share packed frequencies in the adjoint, a multiple of TILE
 
 
@@ -35,12 +36,13 @@ def decision(X, W, b, A, out, law, degree, block, start, stop):
     lanes = lane_count(X)
     kinds = 2 if law == PAIRS else 1
     units = block // kinds  # of one block
-    panel = scratch(X, PANEL * d * lanes)
+    vectors = max(1, min(PANEL, PANEL_ENTRIES // (d * lanes)))
+    panel = scratch(X, vectors * d * lanes)
     weights = scratch(X, kinds * TILE * K)
     phi = scratch(X, kinds * TILE * lanes)
-    sums = scratch(out, PANEL * K * lanes)
-    for first in range(start, stop, PANEL * lanes):
-        points = min(PANEL * lanes, stop - first)
+    sums = scratch(out, vectors * K * lanes)
+    for first in range(start, stop, vectors * lanes):
+        points = min(vectors * lanes, stop - first)
         groups = (points + lanes - 1) // lanes
         _pack_points(X, first, points, panel)
         _points_sums(out, first, points, sums, lanes, False)
