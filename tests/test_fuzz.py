@@ -10,11 +10,11 @@ from effort import cases
 from fuzzing import run_apart
 
 HOW_MANY = {  # what takes longest comes first
-    "command line": cases(150, 100_000),
-    "checkpoints": cases(100, 10_000),
-    "hostile numbers": cases(25, 3_000),
-    "models": cases(1_500, 100_000),
-    "tables": cases(1_500, 100_000),
+    "command line": cases(50, 100_000),
+    "checkpoints": cases(40, 10_000),
+    "hostile numbers": cases(10, 3_000),
+    "models": cases(300, 100_000),
+    "tables": cases(300, 100_000),
 }
 
 
