@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -306,10 +307,14 @@ def test_columns_of_text(folder, tmp_path):
 
 def test_report(folder, tmp_path):
     args = ("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--report", tmp_path / "r.html")
-    assert "r.html" in run(*args, "--test", folder / "held.csv").stdout
+    shown = run(*args, "--test", folder / "held.csv").stdout
+    assert "r.html" in shown
+    assert "More labels" in shown
+    assert "With 25 labels the error is" in " ".join(shown.split())
     page = (tmp_path / "r.html").read_text()
     assert "mails.csv" in page
     assert "Test error" in page
+    assert "<td>width</td>" in page, "the column that matters, by its name"
 
 
 class Interrupted(TSG):
@@ -408,10 +413,36 @@ def test_evaluate(folder, tmp_path):
     assert found["rows"] == 300
     assert 0.5 < found["roc_auc"] <= 1
     shown = run(*args).stdout
-    for text in ("Balanced error", "Area under ROC", "as ham", "as spam"):
+    for text in ("Balanced error", "Average precision of spam", "of class spam", "Area under ROC", "as ham", "as spam"):
         assert text in shown
+    assert "Average precision of ham" in run(*args, "--positive", "ham").stdout
+    ham, spam = (of_json(*args, "--positive", name) for name in ("ham", "spam"))
+    assert ham["positive"]["class"] == "ham"
+    assert ham["positive"]["recall"] == found["classes"]["ham"]["recall"]
+    assert ham["measures"]["average_precision"] != spam["measures"]["average_precision"]
+    assert "--positive eggs: the classes are ham, spam" in complaint(*args, "--positive", "eggs")
     result = of_json("evaluate", folder / "spam.s3vm", folder / "mails.csv", "-t", "label")
     assert (result["unlabeled"], result["measures"]["rows"]) == (550, 50)
+
+
+def test_classes_that_matter_more_than_others(folder, tmp_path):
+    fit = ("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--C", 1, "--gamma", 0.1)
+    plain = of_json(*fit)
+    assert plain["threshold"] is None
+    aim = ("--threshold", "recall=0.95", "--positive", "spam")
+    result = of_json(*fit, *aim)
+    assert result["threshold"]["class"] == "spam"
+    assert result["threshold"]["recall"] >= 0.95
+    held = of_json("evaluate", tmp_path / "m.s3vm", folder / "held.csv", "-t", "label")
+    assert held["positive"]["recall"] > 0.85
+    shown = run(*fit, *aim).stdout
+    assert re.search(r"Threshold +\S+: precision .*%, recall .*%, F1 .*% of class spam", shown)
+    weighted = of_json(*fit, "--class-weight", "spam=20,ham=1", "--prior", "spam=0.9,ham=0.1", "--weight", 1)
+    clf = loaded(tmp_path / "m.s3vm")[-1]
+    assert clf.class_weight == {"spam": 20.0, "ham": 1.0}
+    assert clf.class_prior == [0.1, 0.9], "in the order of the classes"
+    assert weighted["held_out"]["error"] != plain["held_out"]["error"]
+    assert "--prior spam=1: give a number for every class, such as ham=1,spam=1" in complaint(*fit, "--prior", "spam=1")
 
 
 def test_labels_are_known_by_what_they_read_as(folder, tmp_path):

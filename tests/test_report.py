@@ -23,7 +23,7 @@ from fitted import HOSTILE, QUICK, blobs, moons, supervised
 from s3vm import S3VMClassifier
 from s3vm.inspect import diagnostics
 from s3vm.inspect.diagnostics import Sample
-from s3vm.inspect.fit_report import _Fit, settings, write_report
+from s3vm.inspect.fit_report import FitReport, settings, write_report
 from s3vm.inspect.page import Section, machine_facts, write_page
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -274,7 +274,7 @@ def test_points_of_several_classes():
 
 def test_sections_stand_beside_others(tmp_path):
     clf, X, y, test = moons()
-    parts = [Section("Comparison", table={"solver": ["tsg"]}), *_Fit(clf, X, y, test).sections()]
+    parts = [Section("Comparison", table={"solver": ["tsg"]}), *FitReport(clf, X, y, test).sections()]
     page = read(write_page(tmp_path / "c.html", "Compared", "One won.", parts, settings(clf)))
     assert page.headings()[:2] == ["Comparison", "Which classes are confused"]
     assert "RBF(" in page.text

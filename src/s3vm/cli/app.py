@@ -170,6 +170,7 @@ def evaluate(
     target: options.Target = None,
     mark: options.Mark = (),
     zero_based: options.ZeroBased = None,
+    positive: options.Positive = None,
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
 ) -> None:
@@ -179,7 +180,7 @@ def evaluate(
     """
     from s3vm.cli.model import run_evaluate
 
-    run_evaluate(verbosity.screen(), model, data, target, mark, zero_based, jobs)
+    run_evaluate(verbosity.screen(), model, data, target, mark, zero_based, positive, jobs)
 
 
 @_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json", without=("quiet", "verbose"))
@@ -215,7 +216,7 @@ def export(
 @_command(
     "s3vm tune mails.csv --target label",
     "s3vm tune mails.csv -t label --kernel matern --json",
-    without=options.LONG_RUNS,
+    without=("threshold", "positive", *options.LONG_RUNS),
 )
 def tune(files: InputFiles, settings: Settings, verbosity: Verbosity) -> None:
     """Choose C, gamma and the weight of the unlabelled rows by cross-validation on the labelled ones.
@@ -230,7 +231,7 @@ def tune(files: InputFiles, settings: Settings, verbosity: Verbosity) -> None:
 @_command(
     "s3vm compare mails.csv --target label",
     "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
-    without=("solver", *options.LONG_RUNS),
+    without=("solver", *options.OF_CLASSES, *options.LONG_RUNS),
 )
 def compare(
     *,
@@ -260,7 +261,7 @@ def compare(
 @_command(
     "s3vm label mails.csv --target label --classes spam,ham",
     "s3vm label photos.csv -t kind -o labelled.csv --port 8000 --no-browser",
-    without=("unlabeled", "quiet", *options.LONG_RUNS),
+    without=("unlabeled", "quiet", *options.OF_CLASSES, *options.LONG_RUNS),
 )
 def label(
     *,

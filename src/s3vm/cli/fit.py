@@ -20,8 +20,8 @@ from s3vm.cli.inputs import Dataset, check_writable, open_data, read_data, read_
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
-from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, verdict
-from s3vm.inspect.fit_report import write_report
+from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, threshold_facts, verdict
+from s3vm.inspect.fit_report import FitReport
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
@@ -59,6 +59,7 @@ def run_fit(
         "model": model_facts(clf, data.names)
         | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
         "held_out": held_out_error(clf, data.n_labeled),
+        "threshold": threshold_facts(clf, settings.positive) if settings.threshold is not None else None,
         "unlabeled": verdict(clf),
         "interrupted": model.interrupted,
         "seconds": {"reading": reading, "training": training},
@@ -74,8 +75,9 @@ def run_fit(
             labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
             title = f"What was learnt from {Path(files.data).name}"
             more = {"data": files.data, "scaled": not settings.no_scale}
-            write_report(clf, model.rows, labels, report, test_rows, title=title, more=more)
-        result["report"] = report
+            page = FitReport(clf, model.rows, labels, test_rows, data.names)
+            page.write(report, title, more)
+        result |= {"report": report, "more_labels": page.outlook}
     screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
@@ -118,11 +120,12 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         def show_iteration(done: int, total: int, record: Any) -> None:
             report_progress(done, total, "training", losses_text(record) if screen.verbose else "")
 
-        classifier = settings.classifier(show_iteration)
+        classifier = settings.classifier(show_iteration).set_params(**settings.of_classes(data.counts))
         checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
         classifier.fit(rows, data.labels, X_unlabeled=source, **checkpoint)
         if source is not None:  # some of its rows, for the report
             rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
+    settings.set_threshold(classifier)
     classifier.set_params(verbose=0, max_seconds=None).zero_based_ = data.zero_based
     is_tuned = getattr(classifier, "cv_errors_", None) is not None
     if tuned and not is_tuned:

@@ -17,8 +17,9 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, file_size, grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, read_table, target_column
+from s3vm.cli.options import class_named
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
-from s3vm.inspect.diagnostics import class_names, held_out_error, model_facts, score_measures, verdict
+from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.readers.labels import USUAL_MARKS
@@ -123,10 +124,13 @@ def run_evaluate(
     target: str | None,
     mark: Sequence[str],
     zero_based: bool | None,
+    positive: str | None,
     jobs: int,
 ) -> None:
     loaded = load_model(model, jobs)
     classes = loaded.classifier.classes_
+    names = classes.tolist()
+    label = names[1] if positive is None and len(names) == 2 else class_named(positive, names)
     mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
     stream = readers.stream(data, target_column(data, target), mark=mark, **loaded.columns(zero_based))
     code_batches, score_batches, n_rows = [], [], 0
@@ -144,12 +148,13 @@ def run_evaluate(
         raise readers.TableError(f"{data} has no labels to compare with")
     codes, scores = np.concatenate(code_batches), np.concatenate(score_batches)
     probabilities = loaded.probabilities(scores) if loaded.has_probabilities else None
-    result = {
+    result: dict[str, Any] = {
         "model": model,
         "file": data,
         "unlabeled": n_rows - len(codes),
-        "measures": score_measures(codes, scores, classes, probabilities),
+        "measures": score_measures(codes, scores, classes, probabilities, 0 if label == names[0] else 1),
     }
+    result["positive"] = None if label is None else class_measures(result["measures"], label)
     screen.finish("evaluate", result, *evaluation_summary(printable(result)))
 
 

@@ -1,6 +1,6 @@
 """The options that several commands share: what to read, how to train, what to print."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial, wraps
 from importlib import import_module
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from s3vm.cli.console import Screen
 
 # The panels of the help.
-_MODEL, COLUMNS, OUTPUT, _LONG = "Model", "Columns and rows", "Output", "Long runs"
+_MODEL, _CLASSES, COLUMNS, OUTPUT, _LONG = "Model", "Classes", "Columns and rows", "Output", "Long runs"
+OF_CLASSES = ("class_weight", "prior", "threshold", "positive")
 LONG_RUNS = ("encode", "stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
 
@@ -97,6 +98,10 @@ ZeroBased = Annotated[
         panel=COLUMNS,
     ),
 ]
+Positive = Annotated[
+    str | None,
+    option(metavar="CLASS", help="The class that F1, precision, recall and a threshold are about.", panel=_CLASSES),
+]
 Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
 Report = Annotated[str | None, option(metavar="FILE", help="Also write an HTML report.", panel=OUTPUT)]
 Json = Annotated[bool, option("--json", help="Print only JSON to standard output.", panel=OUTPUT)]
@@ -177,6 +182,20 @@ class Settings:
         ),
     ] = "auto"
     no_scale: Annotated[bool, _model_option("--no-scale", help="Do not standardise the features.")] = False
+    class_weight: Annotated[
+        str | None, option(metavar="A=5,B=1", help='Factors on C per class, or "balanced".', panel=_CLASSES)
+    ] = None
+    prior: Annotated[
+        str | None,
+        option(metavar="A=0.9,B=0.1", help="Shares of the classes among the unlabelled rows.", panel=_CLASSES),
+    ] = None
+    threshold: Annotated[
+        str | None,
+        option(
+            metavar="AIM", help="Boundary of two classes: f1, precision=0.9, recall=0.9 or a number.", panel=_CLASSES
+        ),
+    ] = None
+    positive: Positive = None
     checkpoint: Annotated[
         str | None, option(metavar="FILE", help="Save the training state to this file.", panel=_LONG)
     ] = None
@@ -228,10 +247,49 @@ class Settings:
             candidates["factors"] = (1.0,)
         return S3VMClassifierCV(**common, **candidates, gamma=width)
 
+    def of_classes(self, classes: Iterable[Any]) -> dict[str, Any]:
+        """The settings of the classifier that are about these classes, in order."""
+        labels = {str(label): label for label in classes}
+        settings: dict[str, Any] = {}
+        if self.class_weight is not None:
+            weights = self.class_weight
+            settings["class_weight"] = (
+                weights if weights == "balanced" else _by_class("--class-weight", weights, labels)
+            )
+        if self.prior is not None:
+            shares = _by_class("--prior", self.prior, labels)
+            settings["class_prior"] = [shares[label] for label in labels.values()]
+        return settings
+
+    def set_threshold(self, clf: "S3VMClassifier") -> None:
+        """Moves the boundary of the fitted classifier, if that is wanted."""
+        if self.threshold is not None:
+            clf.set_threshold(_number(self.threshold), positive=class_named(self.positive, clf.classes_.tolist()))
+
     @property
     def tuned(self) -> list[str]:
         """The settings that cross-validation chooses."""
         return [name for name in ("C", "gamma") if getattr(self, name) is None]
+
+
+def class_named(name: str | None, classes: Sequence[Any]) -> Any:
+    """The class that is written so; None for None."""
+    if name is None:
+        return None
+    labels = {str(label): label for label in classes}
+    if name not in labels:
+        raise ValueError(f"--positive {name}: the classes are {', '.join(labels)}")
+    return labels[name]
+
+
+def _by_class(option: str, text: str, labels: Mapping[str, Any]) -> dict[Any, float]:
+    """Numbers by class, from text such as ``spam=5,ham=1``, which must name every class."""
+    pairs = [entry.rpartition("=") for entry in text.split(",")]
+    numbers = {labels.get(name.strip()): _number(value) for name, _, value in pairs}
+    if set(numbers) != set(labels.values()) or not all(isinstance(value, float) for value in numbers.values()):
+        example = ",".join(f"{name}=1" for name in labels)
+        raise ValueError(f"{option} {text}: give a number for every class, such as {example}")
+    return numbers
 
 
 _GROUPS = (InputFiles, Settings, Verbosity)

@@ -15,6 +15,7 @@ from s3vm.cli.inputs import rare_classes
 _MAX_NAMES = 6
 _MAX_CONFUSION_COLUMNS = 4  # with more classes, confusions are listed
 _MIN_ROWS_FOR_SPEED = 10_000
+_OF_A_CLASS = (("precision", "precision"), ("recall", "recall"), ("F1", "f1"))
 
 
 def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
@@ -26,11 +27,13 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Projection": escape(model["projection"] or "") or None,
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Balanced error": percent(held_out["balanced_error"]) if imbalanced else None,
+        "Threshold": _threshold_text(result["threshold"]),
         "Unlabelled rows": _verdict_text(verdict),
         "Test error": None if test is None else f"{interval_text(test)}  [dim]{test['rows']:,} rows[/dim]",
         "Took": f"{seconds(result['seconds']['reading'])} to read, {seconds(result['seconds']['training'])} to train",
         "Model": f"{escape(model['file'])}  [dim]{file_size(model['bytes'])}[/dim]",
         "Report": escape(result["report"]) if "report" in result else None,
+        "More labels": escape(result["more_labels"]["sentence"]) if result.get("more_labels") else None,
     }
     footnote = []
     if held_out is not None and test is None:
@@ -97,10 +100,15 @@ def prediction_summary(result: dict[str, Any]) -> list[RenderableType]:
 
 def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
     measures = result["measures"]
-    more = {"Average precision": "average_precision", "Area under ROC": "roc_auc", "Brier score": "brier"}
+    of_class = escape(str(result["positive"]["class"])) if result["positive"] else ""
+    more = {"Area under ROC": "roc_auc", "Brier score": "brier"}
     facts = {
         "Error": interval_text(measures),
         "Balanced error": percent(measures["balanced_error"]),
+        f"Class {of_class}": class_text(result["positive"]) if result["positive"] else None,
+        f"Average precision of {of_class}": (
+            f"{measures['average_precision']:.4f}" if "average_precision" in measures else None
+        ),
         **{title: f"{measures[key]:.4f}" if key in measures else None for title, key in more.items()},
     }
     skipped = f", {result['unlabeled']:,} without a label skipped" if result["unlabeled"] else ""
@@ -205,6 +213,21 @@ def _function_text(model: dict[str, Any]) -> str:
     parts = [f"{model['features']:,} random features"] * bool(model["features"])
     parts += [f"{model['centers']:,} rows as centres"] * bool(model["centers"])
     return f"{model['kernel']} kernel, gamma {model['gamma']:.3g}, C {model['C']:g}: {' and '.join(parts)}"
+
+
+def _threshold_text(threshold: dict[str, Any] | None) -> str | None:
+    if threshold is None:
+        return None
+    text = f"{threshold['value']:.3g}"
+    return f"{text}: {class_text(threshold)}  [dim]held-out[/dim]" if "class" in threshold else text
+
+
+def class_text(measures: dict[str, Any]) -> str:
+    """Precision, recall and F1 of a class, which is named."""
+    shares = (
+        f"{name} {'–' if measures[key] != measures[key] else percent(measures[key])}" for name, key in _OF_A_CLASS
+    )
+    return f"{', '.join(shares)} of class {escape(str(measures['class']))}"
 
 
 def _verdict_text(verdict: dict[str, Any] | None) -> str | None:

@@ -181,8 +181,13 @@ def error_measures(n_wrong: float, n_rows: int) -> dict[str, Any]:
     return {"error": error, "standard_error": standard_error, "low": float(low), "high": float(high), "rows": n_rows}
 
 
-def score_measures(codes: Array, scores: Array, classes: Array, probabilities: Array | None = None) -> dict[str, Any]:
-    """Errors, recall and precision of scores ``(n, K)`` of rows whose classes are known."""
+def score_measures(
+    codes: Array, scores: Array, classes: Array, probabilities: Array | None = None, positive: int = 1
+) -> dict[str, Any]:
+    """Errors, recall and precision of scores ``(n, K)`` of rows whose classes are known.
+
+    The average precision of two classes is that of the class with the code `positive`.
+    """
     predicted = predicted_codes(scores)
     confusion = confusion_matrix(codes, predicted, labels=np.arange(len(classes)))
     n_rows, n_correct, n_predicted = confusion.sum(axis=1), confusion.diagonal(), confusion.sum(axis=0)
@@ -191,7 +196,9 @@ def score_measures(codes: Array, scores: Array, classes: Array, probabilities: A
     result = error_measures(int(np.sum(predicted != codes)), len(codes))
     result["balanced_error"] = float(1 - np.nanmean(recall))
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
-        result["average_precision"] = float(average_precision_score(codes, scores[:, 0]))
+        result["average_precision"] = float(
+            average_precision_score(codes == positive, (2 * positive - 1) * scores[:, 0])
+        )
         result["roc_auc"] = float(roc_auc_score(codes, scores[:, 0]))
     if probabilities is not None:
         truth = codes[:, None] == np.arange(len(classes))
@@ -207,6 +214,9 @@ def score_measures(codes: Array, scores: Array, classes: Array, probabilities: A
 def held_out_error(clf: S3VMClassifier, n_labeled: int = 0) -> dict[str, Any] | None:
     """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
     safety, history = getattr(clf, "safety_", None), getattr(clf, "history_", {})
+    measures = held_out_measures(clf) if getattr(clf, "threshold_", 0.0) else None
+    if measures is not None:
+        return {key: measures[key] for key in ("error", "standard_error", "low", "high", "rows", "balanced_error")}
     if safety is not None:
         scores, n_rows = safety.scores, safety.n_labeled
         if not scores:
@@ -227,6 +237,21 @@ def held_out_measures(clf: S3VMClassifier) -> dict[str, Any] | None:
     _, _, codes, scores, _ = clf._held_out
     known = np.isfinite(scores).all(axis=1)
     return score_measures(codes[known], scores[known], clf.classes_) if known.any() else None
+
+
+def class_measures(measures: dict[str, Any], positive: Any) -> dict[str, Any]:
+    """Precision, recall and F1 of one class, from `score_measures`."""
+    facts = measures["classes"][positive]
+    total = facts["precision"] + facts["recall"]
+    return {"class": positive} | facts | {"f1": 2 * facts["precision"] * facts["recall"] / total if total else 0.0}
+
+
+def threshold_facts(clf: S3VMClassifier, positive: str | None = None) -> dict[str, Any]:
+    """The threshold of two classes, and what it reaches on labelled rows held out, for the class of that name."""
+    names = {str(label): label for label in clf.classes_.tolist()}
+    measures = held_out_measures(clf)
+    label = clf.classes_.tolist()[1] if positive is None else names[positive]
+    return {"value": clf.threshold_} | (class_measures(measures, label) if measures is not None else {})
 
 
 def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:

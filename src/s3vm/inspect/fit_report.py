@@ -55,8 +55,7 @@ def write_report(
     more : mapping or None
         Further entries for the list of settings, such as file names.
     """
-    fit = _Fit(clf, X, y, test)
-    return write_page(path, title, fit.summary(), fit.sections(), {**(more or {}), **settings(clf)}, fit.headline())
+    return FitReport(clf, X, y, test).write(path, title, more)
 
 
 def settings(clf: Any) -> dict[str, Any]:
@@ -68,10 +67,12 @@ def settings(clf: Any) -> dict[str, Any]:
     return steps | classifier.get_params(deep=False) | fitted
 
 
-class _Fit:
-    """A classifier, the rows it was fitted to, and its predictions for test rows."""
+class FitReport:
+    """A classifier, the rows it was fitted to, and its predictions for test rows; `columns` are the rows' names."""
 
-    def __init__(self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None) -> None:
+    def __init__(
+        self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None, columns: list[str] | None = None
+    ) -> None:
         self.clf, self.X, self.y = clf, X if hasattr(X, "shape") else np.asarray(X), y
         self.test_rows, self.test = test, None
         self.classifier = final_classifier(clf)
@@ -85,8 +86,21 @@ class _Fit:
             scores = clf.decision_function(_safe_indexing(test[0], rows)).reshape(len(rows), -1)
             self.test = score_measures(codes[rows], scores, clf.classes_)
             self.test_rows = _safe_indexing(test[0], rows), clf.classes_[codes[rows]]
+        self.columns_of_rows = columns or self.sample.feature_names
         self.held_out = diagnostics.held_out_measures(self.classifier)
         self.judged = self.test or self.held_out
+
+    def write(self, path: Any, title: str, more: Mapping[str, Any] | None = None) -> Path:
+        """Writes the page; see `write_report`."""
+        settings_of_page = {**(more or {}), **settings(self.clf)}
+        return write_page(path, title, self.summary(), self.sections(), settings_of_page, self.headline())
+
+    @property
+    def outlook(self) -> dict[str, Any] | None:
+        """Whether more labels would help; None if that cannot be said."""
+        if self.half is None or self.held_out is None:
+            return None
+        return more_labels(self.half.measures, self.held_out, self.n_labeled)
 
     @cached_property
     def half(self) -> HalfFit | None:
@@ -179,11 +193,10 @@ class _Fit:
             yield self.rows_to_check()
         if self.n_unlabeled:
             yield self.next_rows()
-        if self.half is not None and self.held_out is not None:
-            outlook = more_labels(self.half.measures, self.held_out, self.n_labeled)
-            yield Section("Would more labels help?", outlook["sentence"])
+        if self.outlook is not None:
+            yield Section("Would more labels help?", self.outlook["sentence"])
         judge = HalfFit(self.clf, *self.test_rows, {}) if self.test_rows is not None else self.half
-        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.sample.feature_names)
+        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.columns_of_rows)
         if table:
             text = "By how much the error rises where the values of a column are shuffled among rows not trained on."
             n_others = self.X.shape[1] - len(table["column"])
@@ -249,7 +262,7 @@ class _Fit:
         return table
 
     def columns(self, model: Model) -> Section:
-        largest = diagnostics.largest_weights(model, self.sample.feature_names, _MOST_COLUMNS)
+        largest = diagnostics.largest_weights(model, self.columns_of_rows, _MOST_COLUMNS)
         if largest is None:
             text = f"Rows are projected on {diagnostics.projection_text(model)}."
             return Section("The columns", text)

@@ -231,19 +231,19 @@ def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "A
     height = 0.18 * points["rows"] / points["rows"].max()
     width = points["to"] - points["from"]
     ax.bar(points["from"], height, width, align="edge", color=_GRAY, alpha=0.35, label="rows")
-    for left, top, step, rows in zip(points["from"], height, width, points["rows"], strict=True):
-        ax.text(left + step / 2, top + 0.01, f"{rows:,}", ha="center", va="bottom", fontsize="x-small")
+    for left, step, rows in zip(points["from"], width, points["rows"], strict=True):  # above all that is drawn
+        ax.text(left + step / 2, 1.05, f"{rows:,}", ha="center", va="bottom", fontsize="x-small")
     ax.plot([0, 1], [0, 1], color=ink, linewidth=0.9, linestyle="dashed", label="ideal")
     spread = np.maximum([points["observed"] - points["low"], points["high"] - points["observed"]], 0)
     ax.errorbar(
         points["probability"], points["observed"], spread, color=_COLORS[0], marker="o", capsize=2, label="observed"
     )
     event = f"class {_label_text(names[1])}" if binary else "the predicted class"
-    ax.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), xlabel=f"probability of {event}", ylabel=f"fraction of {event}")
+    ax.set(xlim=(-0.02, 1.02), ylim=(0, 1.12), xlabel=f"probability of {event}", ylabel=f"fraction of {event}")
     if not binary:
         ax.set(xlim=(points["from"][0] - 0.02, 1.02), ylabel="fraction classified correctly")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize="small", loc="upper left")
+    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.93))
     return ax
 
 
