@@ -600,6 +600,24 @@ def test_a_sample_of_what_can_be_read_once_is_still_there_to_be_trained_on(n_row
     assert sorted(rows[:, 0]) == sorted(np.repeat(np.arange(n // 100), 100))
 
 
+def test_a_sample_of_batches_has_each_row_once():
+    """Also of fewer rows than asked for, whose number is not known. Copies would be each other's nearest neighbors."""
+    rest = X[N_LABELED:].astype(np.float32)
+    for batches in ([rest], [rest[:70], rest[70:71], rest[71:]], lambda: iter(np.array_split(rest, 7))):
+        sample = BatchSource(batches).sample(0, 10_000)
+        assert sample.shape == rest.shape
+        np.testing.assert_array_equal(np.unique(sample, axis=0), np.unique(rest, axis=0))
+    few = BatchSource([rest], buffer_bytes=40 * rest.itemsize * rest.shape[1]).sample(0, 100)
+    assert len(np.unique(few, axis=0)) > 90
+
+
+def test_few_batches_teach_the_default_as_an_array_does():
+    moons, classes = make_moons(600, noise=0.1, random_state=0)
+    clf = S3VMClassifier(C=10, gamma=2.0, random_state=0)
+    for rest in (moons[40:], [moons[40:]], np.array_split(moons[40:], 5)):
+        assert clf.fit(moons[:40], classes[:40], X_unlabeled=rest).score(moons, classes) > 0.98
+
+
 @pytest.mark.torch
 def test_batches_of_torch():
     """A `DataLoader`, with labels or without, and lists of tensors are batches like any others."""

@@ -99,7 +99,7 @@ class StreamSource:
         """The same rows, transformed by the scaler."""
         return MappedSource(self, RowScaler(scaler, self.dtype))
 
-    def windows(self, seed: int, start: int = 0) -> Iterator[tuple[int, Rows]]:
+    def windows(self, seed: int, start: int = 0, one_pass: bool = False) -> Iterator[tuple[int, Rows]]:
         """Shuffled rows and the position of the first, from the window on that has the row at position `start`."""
         if self._was_begun and not self._repeatable:
             raise ExhaustedError(
@@ -108,7 +108,8 @@ class StreamSource:
             )
         self._was_begun = True
         window_rows = max(_LANES, self._buffer_bytes // (self.dtype.itemsize * max(1, self.n_dims)))
-        return _shuffled_windows(self._counted_chunks(), seed, start, window_rows, self.dtype, self._repeatable)
+        is_repeated = self._repeatable and not one_pass
+        return _shuffled_windows(self._counted_chunks(), seed, start, window_rows, self.dtype, is_repeated)
 
     def _counted_chunks(self) -> list[Chunk[Rows]]:
         """The chunks, with their numbers of rows if these can be known."""
@@ -137,8 +138,18 @@ class StreamSource:
         return whole[_random_order(seed, Purpose.REFERENCE, 0, whole.shape[0])][:size]
 
     def _first_rows(self, seed: int, size: int) -> Rows:
-        """The first rows of the shuffled stream, which are still there when it is read from the start."""
-        return self._cursor_at((seed, int(Purpose.UNLABELED)), 0).take(0, size, at_most=True)
+        """The first rows of the shuffled stream, of one pass, which are still there when it is read from the start."""
+        parts: list[Rows] = []
+        n_rows = 0
+        for _, rows in self.windows(seed, one_pass=True) if self._repeatable else ():
+            parts, n_rows = [*parts, rows], n_rows + rows.shape[0]
+            if n_rows >= size:
+                break
+        return (
+            stack(parts)[:size]
+            if parts
+            else self._cursor_at((seed, int(Purpose.UNLABELED)), 0).take(0, size, at_most=True)
+        )
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
         reader = self._reader.get()
