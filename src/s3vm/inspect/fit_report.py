@@ -242,10 +242,19 @@ class FitReport:
                 "z the change of the Brier score in standard errors."
             )
             yield Section("With and without unlabelled rows", text, table=_weights(self.safety))
+        if self.judged is not None:
+            yield Section("Measures", f"Of the {'test' if self.test else 'held-out'} rows.", table=self.measures())
         yield Section("The classes", table=self.classes())
         if self.classifier.model_.projection is not None:
             yield self.columns(self.classifier.model_)
         yield from self.pictures()
+
+    def measures(self) -> dict[str, list[str]]:
+        assert self.judged is not None
+        names = {"error": "error", "balanced error": "balanced_error"}
+        names[f"average precision of {self.names[1]}"] = "average_precision"
+        values = {name: f"{self.judged[key]:.1%}" for name, key in names.items() if key in self.judged}
+        return {"measure": list(values), "value": list(values.values())}
 
     def classes(self) -> dict[str, list[Any]]:
         codes = range(len(self.names))
