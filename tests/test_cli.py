@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import s3vm
-from effort import LONG
+from effort import LONG, cases
 from pages import ROOT, blocks, commands, in_substance, printed
 from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, cli
 from s3vm._utils import container
@@ -540,8 +540,9 @@ def test_tune(folder):
 
 
 def test_closed_standard_output(folder, tmp_path):
-    data, model = folder / "mails.csv", tmp_path / "m.s3vm"
-    for command in (f"fit {data} --target label -o {model} -q", f"predict {model} {data}"):
+    data = folder / "mails.csv"
+    fit, predict = f"fit {data} --target label -o {tmp_path / 'm.s3vm'} -q", f"predict {folder / 'spam.s3vm'} {data}"
+    for command in cases([predict], [fit, predict]):
         done = subprocess.run(
             f"{sys.executable} -m s3vm {command} >&-", shell=True, capture_output=True, text=True, check=False
         )

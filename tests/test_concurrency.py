@@ -282,6 +282,7 @@ def test_no_more_threads_than_asked_for():
     assert [(n_jobs, name, extra) for n_jobs, name, extra in apart(code) if extra > allowed[n_jobs]] == []
 
 
+@pytest.mark.long
 def test_a_search_of_two_around_two():
     """GridSearchCV(n_jobs=2) around n_jobs=2 ends, and finds what one thread does, in processes and in threads."""
     code = """
@@ -402,6 +403,7 @@ def test_forks():
 
 
 @FORKS
+@pytest.mark.long
 def test_a_fork_while_another_thread_compiles(tmp_path):
     code = """
     import faulthandler, time
@@ -423,6 +425,7 @@ def pickled_answers(raw):
     return answers(clf), answers(S3VMClassifier(**clf.get_params()).fit(X, SOME)), pickle.dumps(clf)
 
 
+@pytest.mark.long
 def test_a_spawned_process_gets_and_gives_models():
     clf = make(n_jobs=2).fit(X, SOME)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -433,6 +436,7 @@ def test_a_spawned_process_gets_and_gives_models():
 
 
 @FORKS
+@pytest.mark.long
 def test_processes_save_and_load_one_file(tmp_path):
     code = """
     import signal
@@ -498,6 +502,7 @@ def test_without_a_folder_for_compiled_functions(monkeypatch):
     assert compiled()(doubled)(3) == 6
 
 
+@pytest.mark.long
 def test_cold_processes_race_for_the_files_of_compiled_functions(tmp_path):
     code = """
     print(json.dumps([largest(dtype) for dtype in sys.argv[2].split(",")]))

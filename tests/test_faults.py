@@ -259,6 +259,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+@pytest.mark.long
 def test_a_full_device_as_standard_output(tmp_path):
     S3VMClassifier(FAST, random_state=0).fit(X, SOME).save(tmp_path / "m.s3vm")
     np.savez(tmp_path / "rows.npz", X=X)
