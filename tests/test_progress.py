@@ -2,7 +2,10 @@
 
 import re
 
-from s3vm._utils.progress import ProgressBar
+from numba import njit
+
+from s3vm._utils import compiled, progress
+from s3vm._utils.progress import Bar, ProgressBar
 
 
 def test_a_bar_with_losses_and_a_summary(capsys):
@@ -38,3 +41,25 @@ def test_nothing_is_shown_without_verbose_or_with_a_function(capsys):
         bar.close()
     assert calls == [(1, 2, {"objective": 3.0})]
     assert capsys.readouterr().err == ""
+
+
+def test_a_long_compilation_is_said(capsys, monkeypatch):
+    said = []
+
+    @njit
+    def doubled(x):
+        return 2 * x
+
+    assert compiled.compile_clock is progress.compile_clock
+    with Bar("rows", "training") as bar:
+        for limit in (1000.0, 0.0):
+            monkeypatch.setattr(progress, "_LONG_COMPILATION", limit)
+            monkeypatch.setattr(
+                compiled._Listener, "on_start", lambda *_: (progress.compile_clock.start(), bar.refresh())
+            )
+            assert doubled(limit + 1j * limit if limit else 1) is not None  # another type, compiled again
+            bar.refresh()
+            said.append(capsys.readouterr().err)
+    assert "compiling, once after installation: 00:0" not in said[0]
+    assert "compiling, once after installation: 00:0" in said[1]
+    assert said[1].rpartition("\r")[2].startswith("training 00:0"), "then the bar is as before"

@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
+
+from s3vm._utils.progress import compile_clock
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -83,6 +86,18 @@ def _name(files: Any, module: str, key: Any) -> str:
     content_key = repr((files._version, _sources(module), key)).encode()
     return f"{files._index_name.removesuffix('.nbi')}.{_digest(content_key)[:24]}.nbc"
 
+
+class _Listener(event.Listener):
+    """Runs the clock while numba compiles, which it does under a lock."""
+
+    def on_start(self, event: Any) -> None:
+        compile_clock.start()
+
+    def on_end(self, event: Any) -> None:
+        compile_clock.stop()
+
+
+event.register("numba:compile", _Listener())
 
 if hasattr(os, "register_at_fork"):
     # A child forked while another thread compiles would wait forever for a lock that nobody releases.

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tqdm import tqdm
 
@@ -11,7 +12,33 @@ Progress = Callable[[int, int, Mapping[str, float]], None]
 
 _WAITING = "{desc}{elapsed}{bar:0}"  # the bar without length makes tqdm cut the line at the terminal's width
 _TOTAL_UNKNOWN = "{desc}{n:,} {unit}, {elapsed}{bar:0}"
+_COMPILING = "compiling, once after installation: "
+_LONG_COMPILATION = 2.0  # seconds
 _TOTAL_KNOWN = "{desc}[{bar}] {n:,} of {total:,}, {remaining} left{postfix}"
+
+
+class CompileClock:
+    """How long this process has been waiting for functions to be compiled, which a bar says once it is long."""
+
+    def __init__(self) -> None:
+        self._depth, self._began, self._spent = 0, 0.0, 0.0
+
+    def start(self) -> None:
+        if not self._depth:
+            self._began = time.monotonic()
+        self._depth += 1
+
+    def stop(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._spent += time.monotonic() - self._began
+
+    def is_long(self) -> bool:
+        """Whether a function is being compiled, and two seconds have gone into such already."""
+        return self._depth > 0 and self._spent + time.monotonic() - self._began > _LONG_COMPILATION
+
+
+compile_clock = CompileClock()
 
 
 class Bar(tqdm):
@@ -26,6 +53,11 @@ class Bar(tqdm):
         shape = {"ascii": " #", "bar_format": _WAITING, "nrows": 24}  # some terminals do not know their height
         pace = {"mininterval": 0.2, "miniters": 0, "leave": False}
         super().__init__(desc=title and f"{title} ", unit=unit, file=sys.stderr, disable=hidden, **shape, **pace)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        shown = super().format_dict
+        return shown | {"prefix": _COMPILING, "bar_format": _WAITING} if compile_clock.is_long() else shown
 
     def show(self, done: int, total: int | None = None, title: str | None = None, note: str = "") -> None:
         """Shows how many of `total` are done, which may be unknown; `title` replaces the text in front."""
