@@ -37,14 +37,14 @@ def test_held_out_scores_are_those_of_models_trained_without_the_row(few):
 
 def test_labels_that_were_flipped_are_doubted_most(few):
     X, some, flipped = few
-    doubtful = S3VMClassifier(random_state=0).fit(X, some).doubtful_
+    clf = S3VMClassifier(random_state=0).fit(X, some)
+    doubtful = clf.doubtful_
     assert set(doubtful["row"][:2]) == set(flipped)
     np.testing.assert_array_equal(doubtful["label"], some[doubtful["row"]])
     assert (doubtful["label"] != doubtful["predicted"]).all()
     assert (np.diff(doubtful["doubt"]) <= 0).all()
-    assert (doubtful["probability"] < 0.5).all()
-    p, doubt = doubtful["probability"], doubtful["doubt"]
-    np.testing.assert_allclose(doubt, 1 + (p * np.log(p) + (1 - p) * np.log(1 - p)) / -np.log(p))
+    of_label = clf.held_out_proba_[doubtful["row"], doubtful["label"]]
+    np.testing.assert_allclose(doubtful["doubt"], 1 - of_label)
 
 
 def test_doubts_agree_with_the_held_out_predictions():

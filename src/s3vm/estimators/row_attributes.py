@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
 from s3vm._utils.typing import Array
@@ -67,21 +66,18 @@ class RowAttributes:
     def doubtful_(self) -> dict[str, Array]:
         """Labelled rows whose held-out prediction contradicts their label, the worst first, as columns of a table.
 
-        ``"row"`` is the number of the row in `fit`, ``"probability"`` that of the label, and ``"doubt"`` how much more
-        it surprises than a label drawn by the probabilities: ``1 - H(p) / -log p[label]``, where H is the entropy.
+        ``"row"`` is the number of the row in `fit`, and ``"doubt"`` the probability that the label is wrong.
         """
         _, rows, codes, scores, temperature = self._held_out
         known = np.isfinite(scores).all(axis=1)
         rows, codes = rows[known], codes[known]
         probabilities = (temperature or Temperature(1.0)).predict_proba(scores[known])
         predicted = probabilities.argmax(axis=1)
-        probability = probabilities[np.arange(len(codes)), codes]
-        doubt = 1 - entropy(probabilities, axis=1) / -np.log(np.clip(probability, 1e-300, 1 - 1e-12))
+        doubt = 1 - probabilities[np.arange(len(codes)), codes]
         order = np.argsort(-doubt, kind="stable")
         order = order[predicted[order] != codes[order]]
         columns: dict[str, Any] = {"row": rows, "label": self.classes_[codes], "predicted": self.classes_[predicted]}
-        columns |= {"probability": probability, "doubt": doubt}
-        return {name: column[order] for name, column in columns.items()}
+        return {name: column[order] for name, column in (columns | {"doubt": doubt}).items()}
 
     def suggest(self, X: Any, n: int = 20, y: Any = None, *, random_state: int = 0) -> Array:
         """The numbers of the `n` rows of X to label next, the most informative first.

@@ -210,9 +210,9 @@ class FitReport:
             f"Labels that contradict the prediction of a model that was not trained on them: {n:,}, the worst first. "
             "Either the label is wrong, or the row is unusual. Rows are counted from 0."
         )
-        shares = [f"{share:.1%}" for share in doubtful["probability"][:_MOST_ROWS]]
+        doubts = [f"{doubt:.1%}" for doubt in doubtful["doubt"][:_MOST_ROWS]]
         columns = {name: doubtful[name][:_MOST_ROWS] for name in ("row", "label", "predicted")}
-        return Section("Rows to check", text, table=columns | {"probability of the label": shares} | self._values(rows))
+        return Section("Rows to check", text, table=columns | {"doubt": doubts} | self._values(rows))
 
     def next_rows(self) -> Section:
         estimator = getattr(self.clf, "best_estimator_", self.clf)
