@@ -76,9 +76,7 @@ class Subject:
 
     def identity(self) -> dict[str, Any]:
         """What the result of a run depends on, without how many runs there are."""
-        return {
-            name: value for name, value in asdict(self).items() if name in ("kind", "printed", "settings", "weight")
-        }
+        return {name: getattr(self, name) for name in ("kind", "printed", "settings", "weight")}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,7 @@ class Tally:
 
     def __init__(self, rows: Sequence[Row], subjects: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.rows = list(rows)
+        self._index: dict[tuple[str, str | None, str | None], list[Row]] = {}
         self._subjects = subjects or {}
         present = _in_order(row["solver"] for row in self.rows if row["part"] in PARTS)
         self.solvers = [name for name in _in_order([*self._subjects, *present]) if name in present]
@@ -100,7 +102,12 @@ class Tally:
 
     def of(self, part: str, **values: Any) -> list[Row]:
         """The rows of a part with these values."""
-        return [row for row in self.rows if row["part"] == part and all(row[key] == values[key] for key in values)]
+        if not self._index:
+            for row in self.rows:
+                for key in product((row["part"],), (row["set"], None), (row["solver"], None)):
+                    self._index.setdefault(key, []).append(row)
+        known = self._index.get((part, values.pop("set", None), values.pop("solver", None)), [])
+        return [row for row in known if all(row[key] == values[key] for key in values)]
 
     def protocols(self) -> list[str]:
         return _in_order(row["protocol"] for row in self.of("errors"))
