@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from experiments import config, datasets, results, theory, work
 from experiments.plan import Plan
-from experiments.report import evaluation
+from experiments.report import claims, evaluation
 from experiments.report.cells import mean_points, word
 from experiments.report.claims import Evaluation
 from experiments.results import Results
@@ -20,6 +20,9 @@ SETTINGS = {
     "tuning": {"protocol": "oracle"},
     "solvers": {name: {} for name in ("tsg", "frs", "cccp", "svm")},
 }
+
+
+ALL = ("tsg", *claims.RIVALS)
 
 
 # The pages
@@ -73,15 +76,23 @@ def test_races_are_won_by_the_fastest_that_finished():
     rows += [made(n=2000, solver="cccp", status="timeout", seconds=None)]
     found = Evaluation(rows, SETTINGS)
     (race,) = found.races("tsg", 1000)
-    assert (race.rival, race.ratio, race.n_finished) == ("frs", 0.5, 1)  # medians; the SVM is no rival
+    assert (race.rival, race.ratio, race.n_run) == ("frs", 0.5, 1)  # medians; the SVM is no rival
+    assert [race.n_run for race in found.races("tsg", 2000)] == [2], "cccp has been run, and was stopped"
     assert [race.ratio for race in found.races("tsg", None)] == [1.25]
-    late = Evaluation([*rows, made(n=1000, solver="cccp", name="w8a"), made(n=1000, name="w8a")], SETTINGS)
-    assert [race.name for race in late.races("tsg", 1000)] == [], "cccp is still to be run on skin, and frs on w8a"
     assert found.failures("cccp") == {"skin": ("timeout", 2000)}
-    assert found.against_accurate("tsg") == [], "no errors yet"
-    errors = [made(n=5000, solver=one, error=error) for one, error in (("frs", 0.3), ("cccp", 0.1), ("tsg", 0.1))]
-    found = Evaluation([*rows, *errors, made(n=1000, solver="cccp", seconds=0.5)], SETTINGS)
-    assert [(size, race.rival) for size, race in found.against_accurate("tsg")] == [(1000, "cccp"), (5000, "cccp")]
+
+
+def test_races_of_accurate_rivals():
+    rows = [made(n=n, solver=one, error=0.1 + 0.2 * (one in claims.RIVALS[:4])) for one in ALL for n in (1000, 5000)]
+    rows += [made(n=1000, solver="frs", trial=1, seconds=0.1), made(n=1000, solver="light", trial=1, seconds=0.4)]
+    rows += [made(n=2000, solver=one) for one in ALL[:3]]
+    found = Evaluation(rows, SETTINGS)
+    assert found.accurate("skin") == list(claims.EXACT), "frs and bgs are 20 points worse"
+    assert [(size, race.rival, race.is_complete) for size, race in found.against_accurate("tsg")] == [
+        (1000, "light", True),
+        (5000, "cccp", True),
+    ]
+    assert [race.is_complete for race in found.races("tsg", 2000)] == [False], "only two rivals have been run"
 
 
 def test_differences_are_of_the_same_trials():

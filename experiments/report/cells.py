@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from experiments.report.claims import Difference
+from experiments.report.claims import Difference, Race
 
-__all__ = ["mean_points", "points", "slopes", "table", "times", "word"]
+__all__ = ["mean_points", "points", "races", "slopes", "table", "times", "word"]
 
 
 def word(k: int, n: int) -> str:
@@ -19,6 +19,15 @@ def word(k: int, n: int) -> str:
 def times(ratios: Sequence[float]) -> str:
     low, high = min(ratios), max(ratios)
     return f"{np.median(ratios):.2g}× ({low:.2g} to {high:.2g})"
+
+
+def races(found: Sequence[Race]) -> str:
+    """How many races are won, the ratios of seconds, and how many rivals have been run."""
+    if not found:
+        return "–"
+    n_won, n_rivals = sum(race.ratio < 1 for race in found), sorted({race.n_run for race in found})
+    rivals = f"{n_rivals[0]}" + (f" to {n_rivals[-1]}" if len(n_rivals) > 1 else "")
+    return f"{n_won} of {len(found)}, {times([race.ratio for race in found])} [{rivals}]"
 
 
 def points(difference: Difference) -> str:

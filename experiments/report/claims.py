@@ -21,12 +21,17 @@ MOST_TIMES_SLOWER = 1.2
 
 
 class Race(NamedTuple):
-    """A column against its rivals at one size of one set: its seconds divided by those of the fastest rival."""
+    """A column against its rivals at one size of one set: its seconds divided by those of the fastest rival, and how
+    many rivals have been run, those that exceeded a limit included."""
 
     name: str
     rival: str
     ratio: float
-    n_finished: int
+    n_run: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.n_run == len(RIVALS)
 
 
 class Difference(NamedTuple):
@@ -94,13 +99,10 @@ class Evaluation:
         """The largest number of rows of a set that any solver finished."""
         return max((size for solver in self.real.solvers for size in self._seconds[name, solver]), default=0)
 
-    def is_open(self, name: str, size: int) -> bool:
-        """Whether a rival that could still finish so many rows has not been run with them."""
-        for rival in filter(self.has, RIVALS):
-            failed = self.failures(rival).get(name)
-            if self.seconds(name, rival, size) is None and (failed is None or failed[1] > size):
-                return True
-        return False
+    def n_run(self, name: str, size: int) -> int:
+        """How many rivals have been run with so many rows, or exceeded a limit with as many or fewer."""
+        failed = {rival: self.failures(rival).get(name, ("", size + 1))[1] <= size for rival in RIVALS}
+        return sum(failed[rival] or self.seconds(name, rival, size) is not None for rival in RIVALS)
 
     def accurate(self, name: str) -> list[str]:
         """Rivals whose mean error is at most a point above the lowest of the rivals."""
@@ -109,13 +111,13 @@ class Evaluation:
         return [rival for rival, mean in means.items() if mean <= min(means.values()) + _POINT]
 
     def race(self, name: str, column: str, size: int, rivals: Sequence[str] = RIVALS) -> Race | None:
-        """Rivals that exceeded a limit have lost; a race that is still open does not count."""
+        """Rivals that exceeded a limit have lost; without any that finished, there is no race."""
         own = self.seconds(name, column, size)
         finished = {rival: taken for rival in rivals if (taken := self.seconds(name, rival, size)) is not None}
-        if own is None or not finished or self.is_open(name, size):
+        if own is None or not finished:
             return None
         fastest = min(finished, key=lambda rival: finished[rival])
-        return Race(name, fastest, own / finished[fastest], len(finished))
+        return Race(name, fastest, own / finished[fastest], self.n_run(name, size))
 
     def races(self, column: str, size: int | None) -> list[Race]:
         """One race per set, with that many rows or with the most that any solver finished (None)."""
@@ -127,7 +129,7 @@ class Evaluation:
         found = (
             (size, self.race(name, column, size, self.accurate(name))) for size in self.sizes for name in self.sets
         )
-        return [(size, race) for size, race in found if race is not None]
+        return [(size, race) for size, race in found if race is not None and race.is_complete]
 
     def difference(self, name: str, solver: str, other: str) -> Difference | None:
         """How much larger the error of `solver` is than that of `other`, in the trials that both have."""

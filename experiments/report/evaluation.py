@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from experiments.ablation import VARIANTS
 from experiments.config import read
 from experiments.plan import Plan, key_of
 from experiments.report import charts
-from experiments.report.cells import mean_points, points, slopes, table, times
+from experiments.report.cells import mean_points, points, races, slopes, table, times
 from experiments.report.claims import COLUMNS, MOST_TIMES_SLOWER, RIVALS, Evaluation
 from experiments.report.tally import title
 from experiments.report.verdicts import HEADINGS, Verdicts
@@ -105,12 +106,14 @@ class Page:
             "theory": partial(charts.theory_settings, self.evaluation),
             "ablation": partial(charts.effects, self.evaluation),
         }
+        if not self.evaluation.effects("ours", "svm"):  # which take two trials
+            del drawn["ablation"]
         parts = {"memory": "times"}
         return {name: draw for name, draw in drawn.items() if tally.of(parts.get(name, name), status="ok")}
 
     def blocks(self) -> dict[str, str]:
         """What other pages say of the rows, by the name in their comments."""
-        return {"ablation": self._ablation_text(), "summary": self.verdicts.summary()}
+        return {"ablation": self._ablation_text(), "summary": _wrapped(self.verdicts.summary())}
 
     def _made_of(self) -> dict[str, str]:
         """What the rows are, and the settings that the text names."""
@@ -139,7 +142,11 @@ class Page:
 
     def _facts(self) -> dict[str, str]:
         missing, n_missing = self._missing()
-        sentences = {"summary": self.verdicts.summary(), "goal": self._goal(), "n_missing": f"{n_missing:,}"}
+        sentences = {
+            "summary": _wrapped(self.verdicts.summary()),
+            "goal": _wrapped(self._goal()),
+            "n_missing": f"{n_missing:,}",
+        }
         return sentences | {"missing": missing, "ablation": self._ablation_text()}
 
     def _tables(self) -> dict[str, str]:
@@ -179,26 +186,22 @@ class Page:
     def _races(self) -> str:
         lines = []
         for column in self.verdicts.columns():
-            cells = []
-            for size in [*self.evaluation.sizes, None]:
-                ratios = [race.ratio for race in self.evaluation.races(column, size)]
-                n_won = sum(ratio < 1 for ratio in ratios)
-                cells.append(f"{n_won} of {len(ratios)}, {times(ratios)}" if ratios else "–")
+            cells = [races(self.evaluation.races(column, size)) for size in [*self.evaluation.sizes, None]]
             lines.append([HEADINGS[column], *cells])
         return table(["rows", *(f"{size:,}" for size in self.evaluation.sizes), "all or the most"], lines)
 
     def _goal(self) -> str:
         evaluation = self.evaluation
-        races = evaluation.against_accurate("tsg")
-        lost = [(size, race) for size, race in races if race.ratio > MOST_TIMES_SLOWER]
-        late = [race for size, race in races if size >= 10_000]
+        close = evaluation.against_accurate("tsg")
+        lost = [(size, race) for size, race in close if race.ratio > MOST_TIMES_SLOWER]
+        late = [race for size, race in close if size >= 10_000]
         rivals = Counter(f"`{race.rival}`" if race.rival in SOLVERS else race.rival for _, race in lost)
         small, n_won = sum(size < 10_000 for size, _ in lost), sum(race.ratio < 1 for race in late)
         listed = ", ".join(f"{name} {count} times" for name, count in rivals.most_common())
         return (
             "Our goal for `tsg` is to be within 20 % of the fastest solver at every size, and the fastest from 10,000 "
             "rows on, among solvers whose error is at most a point above that of the best. The first half is missed in "
-            f"{len(lost)} of {len(races)} races, {small} of them below 10,000 rows (faster: {listed or 'none'}); the "
+            f"{len(lost)} of {len(close)} races, {small} of them below 10,000 rows (faster: {listed or 'none'}); the "
             f"second one is met in {n_won} of {len(late)}. {self._with_fewer_iterations()}"
         ).strip()
 
@@ -341,6 +344,10 @@ class Page:
             lines.append([part, f"{planned[part] - left.total():,}", f"{planned[part]:,}", listed + more])
         table_of_parts = table(["part", "runs made", "planned", "missing"], lines)
         return table_of_parts, sum(left.total() for left in missing.values())
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 130, break_long_words=False, break_on_hyphens=False)
 
 
 def _facts(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.report.cells import points, times, word
+from experiments.report.cells import points, races, word
 from experiments.report.cells import table as _table
 from experiments.report.claims import COLUMNS, EXACT, Evaluation
 from experiments.report.tally import title
@@ -45,15 +45,12 @@ class Verdicts:
         return _table(heading, [[claim, *(cell(column) for column in columns)] for claim, cell in lines])
 
     def _faster(self, column: str) -> str:
-        evaluation, parts, best = self.evaluation, [], []
-        for size in [*evaluation.sizes[:4:3], None]:
-            races = evaluation.races(column, size)
-            n_won = sum(race.ratio < 1 for race in races)
-            where = "the most rows" if size is None else f"{size:,} rows"
-            if races:
-                parts.append(f"{where}: {n_won} of {len(races)} sets, {times([race.ratio for race in races])}")
-                best.append((n_won, len(races)))
-        return f"{word(sum(n for n, _ in best), sum(n for _, n in best))}; {'; '.join(parts)}" if best else "not run"
+        evaluation = self.evaluation
+        found = {f"{size:,} rows": evaluation.races(column, size) for size in evaluation.sizes[:4:3]}
+        found["the most rows"] = evaluation.races(column, None)
+        complete = [race for size in evaluation.sizes for race in evaluation.races(column, size) if race.is_complete]
+        parts = [f"{where}: {races(some)}" for where, some in found.items() if some]
+        return f"{word(sum(race.ratio < 1 for race in complete), len(complete))}; {'; '.join(parts)}"
 
     def _at_a_million(self, column: str) -> str:
         rows = [row for row in self.evaluation.tally.of("times", solver=column, synthetic=True) if row["n"]]
@@ -138,9 +135,10 @@ class Verdicts:
             return ""
         slope, bound = self.evaluation.law(first, quantity), self.evaluation.real.laws(first)[law]
         slack = [limit / value for value, limit in zip(bound.values, bound.bound, strict=True)]
-        holds = "holds" if bound.holds else "is VIOLATED"
+        holds = "holds" if bound.holds else "**is violated**"
+        word_for = "**yes**" if bound.holds else "**no**"
         return (
-            f"the bound {holds}, {min(slack):.0f} to {max(slack):.0f} times above what is measured; "
+            f"{word_for}: the bound {holds}, {min(slack):.0f} to {max(slack):.0f} times above what is measured; "
             f"the slope is {slope}, the bound's rate T^(-{rate})"
         )
 
@@ -149,9 +147,11 @@ class Verdicts:
         evaluation = self.evaluation
         sentences = []
         for column, name in ((COLUMNS[0], "As printed, TSG"), ("tsg", "Ours")):
-            all_rows, (near, best) = evaluation.races(column, None), evaluation.near_exact(column)
-            n_won = sum(race.ratio < 1 for race in all_rows)
-            speed = f"{name} is the fastest on {n_won} of {len(all_rows)} sets with the most rows that were run"
+            (near, best), sizes = evaluation.near_exact(column), evaluation.sizes
+            complete = {n: [race for race in evaluation.races(column, n) if race.is_complete] for n in sizes}
+            size = max((n for n, some in complete.items() if some), default=sizes[0])
+            n_won = sum(race.ratio < 1 for race in complete[size])
+            speed = f"{name} is the fastest of all solvers on {n_won} of {len(complete[size])} sets with {size:,} rows"
             error = f"its error is like that of the best exact solver on {len(near)} of {len(best)}"
             sentences.append(f"{speed}, and {error} ({evaluation.error_rows:,} rows).")
         return " ".join(sentences)
