@@ -373,7 +373,7 @@ def _short(W: Array) -> Array:
     for start in range(0, len(W), step):
         rows = W[start : start + step]
         large = (2.0**42 + 1.0) * rows
-        np.subtract(large, large - rows, out=rows)
+        rows[...] = large - (large - rows)  # a tensor, too
     return W
 
 
