@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import s3vm
+from effort import pairwise
 from fuzz_targets import sealed
 from s3vm import FRS, TSG, ModelFormatError, PrintedTSG, S3VMClassifier, S3VMClassifierCV
 from s3vm._utils import container
@@ -162,12 +164,15 @@ def assert_projected(clf, X, other, directions):
     np.testing.assert_array_equal(other.column_weights_, np.ones(Q))
 
 
-@pytest.mark.parametrize("gamma", ["scale", "median", 0.1])
+ALL_SOLVERS = [FEW, "newton", "cccp", "light", "batch", "bgs", "auto", "incremental"]
+ALL_SOLVERS += [FRS(max_iter=20, n_features=64), PrintedTSG(max_iter=20, n_features=64)]
+
+
 @pytest.mark.parametrize(
-    "solver", [FEW, "newton", "cccp", "light", "batch", "bgs", "auto", "incremental", FRS(max_iter=20, n_features=64),
-               PrintedTSG(max_iter=20, n_features=64)], ids=str,
-)  # fmt: skip
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+    ("solver", "gamma", "make"),
+    pairwise(product(ALL_SOLVERS, ["scale", "median", 0.1], [np.asarray, sparse.csr_array])),
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_solvers_see_projected_rows(solver, gamma, make):
     X, some = rows()
     X, some = make(X[:300]), some[:300]
