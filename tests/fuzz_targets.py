@@ -7,6 +7,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import pickle
 import shutil
 import struct
 import zipfile
@@ -19,11 +21,25 @@ import pyarrow.parquet as pq
 from safetensors.numpy import save as packed
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from typer.main import get_command
 
 import s3vm
 from fuzzing import memory_of
-from s3vm import FRS, TSG, Light, ModelFormatError, Newton, PrintedTSG, S3VMClassifier, philox
+from s3vm import (
+    BGS,
+    CCCP,
+    FRS,
+    TSG,
+    Batch,
+    Incremental,
+    Light,
+    ModelFormatError,
+    Newton,
+    PrintedTSG,
+    S3VMClassifier,
+    philox,
+)
 from s3vm._utils import container
 from s3vm._utils.codec import encode
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -63,10 +79,15 @@ def at(value, place):
     return value
 
 
-def names_the_file(problem, name):
-    """A message must be one that can be read, and name the file; `problem` has it."""
+def readable(problem):
+    """A message must be one that can be read."""
     if not 12 < len(str(problem)) < 1000:
         raise AssertionError(f"a message of {len(str(problem))} characters: {problem}")
+
+
+def names_the_file(problem, name):
+    """A message must be one that can be read, and name the file; `problem` has it."""
+    readable(problem)
     if name not in str(problem):
         raise AssertionError(f"a message without {name}: {problem}")
     return "refused"
@@ -409,6 +430,115 @@ class _StoppedError(Exception):
 def _stop_at_3(done, total, line):
     if done == 3:
         raise _StoppedError
+
+
+# One estimator
+
+
+def calls(folder):
+    """Public calls on one estimator in any order: each ends in a result, or in an error that leaves it as it was."""
+    X, some = _rows()
+    small = {"max_iter": 4, "n_features": 8, "batch_size": 8}
+    solvers = (TSG(**small), FRS(**small), PrintedTSG(**small), BGS(max_iter=3), CCCP(max_iter=3), Newton(max_iter=3))
+    solvers += (Light(), Incremental(), Batch(max_iter=5), "auto")
+
+    def tried(chance):
+        settings = _TINY | {"warm_start": chance.often(), "probability": chance.often()}
+        clf, was_refused = S3VMClassifier(chance.choice(solvers), **settings), False
+        for _ in range(chance.randrange(2, 7)):
+            before = clf.decision_function(X[:5]) if hasattr(clf, "model_") else None
+            rows = np.array(chance.sample(range(60), chance.choice((0, 1, 5, 30))), int)
+            try:
+                match chance.randrange(8):
+                    case 0 | 1:
+                        clf.fit(X, some)
+                    case 2:
+                        clf.fit(X[10:], some[10:], sample_weight=np.linspace(0, 2, 50))
+                    case 3:
+                        clf.partial_fit(X[rows], some[rows])
+                    case 4:
+                        clf.forget(rows)
+                    case 5:
+                        clf.save("x.s3vm")
+                        clf = s3vm.load("x.s3vm")
+                    case 6:
+                        clf = pickle.loads(pickle.dumps(clf))
+                    case _:
+                        clf.set_params(C=chance.choice((1.0, 2.0)), warm_start=chance.often())
+                before = None
+            except (ValueError, AttributeError, NotFittedError) as problem:
+                readable(problem)
+                was_refused = True
+            if hasattr(clf, "model_"):
+                usable(clf)
+                if before is not None:
+                    np.testing.assert_array_equal(clf.decision_function(X[:5]), before, err_msg="after an error")
+        return "refused" if was_refused else "read"
+
+    return tried
+
+
+# Names of files that are written
+
+
+def outputs(folder):
+    """Models and checkpoints under any name: written there and nowhere else, or refused, and nothing else changes."""
+    X, some = _rows()
+    clf = S3VMClassifier(FRS(max_iter=3, n_features=8, batch_size=8), **_TINY).fit(X, some)
+    names = (
+        "a",
+        "a.old",
+        "a.b.c",
+        ".a",
+        "a ",
+        "-",
+        "ü☃",
+        "a\nb",
+        "x" * 255,
+        "x" * 256,
+        "in/a",
+        "in",
+        "in/../a",
+        "no/a",
+    )
+    names += ("", ".", "..", "a/", "link", "gone", "pipe", "'", "%s", "~", "*")
+
+    def content(path):
+        if path.is_symlink():
+            return os.readlink(path)
+        return path.read_bytes() if path.is_file() else path.stat().st_mode
+
+    def everything():
+        return {str(path): content(path) for path in Path().rglob("*")}
+
+    def tried(chance):
+        for path in sorted(Path().rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        Path("in").mkdir()
+        os.mkfifo("pipe")
+        Path("link").symlink_to("in/target")
+        Path("gone").symlink_to("no/target")
+        for name in chance.sample(names[:11], 3):
+            with suppress(OSError):
+                Path(name).write_bytes(b"precious") if chance.often() else clf.save(name)
+        name, before = chance.choice(names), everything()
+        try:
+            if chance.often():
+                clf.save(name)
+            else:
+                clone(clf).fit(X, some, checkpoint=name)
+        except (OSError, ValueError) as problem:
+            readable(problem)
+            assert everything() == before
+            return "refused"
+        real = str(Path(os.path.realpath(name)).relative_to(os.getcwd()))
+        allowed = {real, os.path.relpath(os.path.realpath(f"{name}.old"))}
+        after = everything()
+        assert {path for path in before | after if before.get(path) != after.get(path)} <= allowed
+        assert before.get(f"{real}.old") != b"precious" or after[f"{real}.old"] == b"precious"
+        return "read"
+
+    return tried
 
 
 # Tables
@@ -981,6 +1111,8 @@ def _results():
 
 
 TARGETS = {
+    "calls": calls,
+    "output files": outputs,
     "hostile numbers": hostile,
     "models": models,
     "checkpoints": states,

@@ -257,6 +257,7 @@ def test_labels(labels, words, error):
             "zero": (np.zeros(20), "non-zero"),
             "masked": (np.ma.masked_array(np.ones(20), mask=np.arange(20) < 10), "masked"),
             "dates": (np.full(20, np.datetime64("2020")), "dates"),
+            "huge": (np.full(20, 1e307), r"of at most 1e\+12, not 1e\+307: divide all of them"),
         }
     ),
 )

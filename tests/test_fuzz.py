@@ -12,6 +12,8 @@ from fuzzing import run_apart
 HOW_MANY = {  # what takes longest comes first
     "command line": cases(50, 100_000),
     "checkpoints": cases(40, 10_000),
+    "calls": cases(20, 5_000),
+    "output files": cases(100, 20_000),
     "hostile numbers": 3_000,  # a second each
     "models": cases(300, 100_000),
     "tables": cases(300, 100_000),

@@ -441,6 +441,15 @@ def test_rows_are_forgotten(halves):
         clf.forget(np.flatnonzero(some[:150] == 1))
 
 
+@pytest.mark.parametrize("rows", [[], (), np.array([], int)], ids=repr)
+def test_nothing_is_forgotten(halves, rows):
+    X, _, some = halves
+    clf = S3VMClassifier("incremental", **FITTED).partial_fit(X[:150], some[:150])
+    before = clf.decision_function(X)
+    np.testing.assert_array_equal(clf.forget(rows).decision_function(X), before)
+    assert len(clf.transduction_) == 150
+
+
 def test_partial_fit_after_fit_and_after_a_copy(halves):
     X, _, some = halves
     clf = S3VMClassifier("incremental", **FITTED).fit(X[:150], some[:150])

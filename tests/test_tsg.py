@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.svm import SVC
 
 import literal
@@ -17,6 +18,7 @@ from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem, supervise
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.steps import step
 from s3vm.solvers.tsg import batch_gradient, printed
+from s3vm.sources import ArraySource
 from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows
 
 
@@ -322,3 +324,33 @@ def test_the_supervised_solution_is_solved_once(monkeypatch):
     model = last(solver.run(known, engine)).model()
     assert len(solved) == 3, "by this test"
     assert np.isfinite(model.decision(rows()[0], engine)).all()
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "stored", "is_exact"),
+    [
+        (8_192, 50, 5, True),
+        (8_193, 50, 5, False),
+        (8_300, 10_000, 40, True),
+        (20_000, 30_000, 40, True),
+        (8_300, 100, 5, False),
+        (2_000_000, 30_000, 40, False),
+    ],
+)
+def test_the_span_depends_on_cost(n, d, stored, is_exact):
+    """8,300 rows of 10,000 columns took fourteen times as long as 8,200, and 30,000 columns two hundred times."""
+    X = sparse.csr_array((np.ones(stored), (np.zeros(stored, int), np.arange(stored))), shape=(1, d))
+    for chosen in (None, np.zeros(n, int)):
+        problem = replace(make_problem(RBF(0.7), "hat"), labeled=X, unlabeled=ArraySource(X, chosen))
+        assert TSG().spans_rows(problem) == (is_exact or chosen is None)
+        assert TSG(span="rows").spans_rows(problem)
+        assert not TSG(span="features").spans_rows(problem)
+    dense = replace(problem, labeled=np.ones((1, 50)), unlabeled=ArraySource(np.ones((1, 50)), np.zeros(n, int)))
+    assert TSG().spans_rows(dense) == (n <= 8_192)
+
+
+def test_wide_sparse_rows_take_memory_of_their_entries():
+    """The check of memory counted all columns of rows that are mostly empty: 4.8 GB for 20,000 rows of texts."""
+    X = sparse.csr_array((np.ones(40), (np.zeros(40, int), np.arange(40))), shape=(1, 30_000))
+    problem = replace(make_problem(RBF(0.7), "hat"), labeled=X, unlabeled=ArraySource(X, np.zeros(20_000, int)))
+    assert TSG().memory(problem, backend("cpu", "float32")) < 200 << 20

@@ -51,9 +51,9 @@ class TrainingRows(NamedTuple):
     def without(self, rows: Any) -> "TrainingRows":
         """All rows but those of the given numbers."""
         rows = np.asarray(rows)
-        if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < len(self.y)):
+        if rows.size and (rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < len(self.y)):
             raise invalid("rows", rows, f"row numbers from 0 to {len(self.y) - 1}, in the order of arrival")
-        return self.at(np.delete(np.arange(len(self.y)), rows))
+        return self.at(np.delete(np.arange(len(self.y)), rows.astype(np.intp)))
 
 
 class FittedRows(NamedTuple):

@@ -35,6 +35,8 @@ from s3vm.sources import ArraySource, Source, is_source
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.streams import MappedSource
 
+_MAX_WEIGHT = 1e12  # of a row: far larger ones cannot be solved in float64
+
 
 def is_dask(X: Any) -> bool:
     """Whether X is a dask array or data frame."""
@@ -110,6 +112,8 @@ def _checked_weight(sample_weight: Any, X: Any) -> Array:
         weight = _check_sample_weight(host(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{needed}: {problem}") from problem
+    if weight.max(initial=0) > _MAX_WEIGHT:
+        raise ValueError(f"{needed} of at most {_MAX_WEIGHT:g}, not {weight.max():g}: divide all of them by a number")
     if not weight.any():  # pragma: no cover - newer versions of scikit-learn say so themselves
         raise ValueError(f"{needed}, one of them non-zero")
     return weight

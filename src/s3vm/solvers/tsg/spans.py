@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from s3vm import philox
 from s3vm._utils.arrays import cast, host, namespace, product, stack
@@ -12,18 +13,32 @@ from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.tsg.batch_gradient import BatchGradient, BatchGradientWorker, Iterate, slopes_and_sums, sums_of
 from s3vm.solvers.tsg.edges import EdgeBatch, EdgeBatches
-from s3vm.sources import RemoteSource, Source
+from s3vm.sources import ArraySource, RemoteSource, Source
 
 if TYPE_CHECKING:
     from s3vm.solvers.tsg.tsg import TSG, AnchoredState
 
 _FIRST_FRACTION = 0.25  # of the features that are there from the start
+_SPARSE_ENTRY = 10  # the cost of an entry of sparse products, relative to one of random features
 GRAM_BYTES = 64 << 20  # up to here, the kernel matrix of the unlabelled rows is kept
 
 
 def column_dots(a: Array, b: Array) -> Array:
     """The inner product of each column of `a` with that of `b`."""
     return namespace(a).einsum("ik,ik->k", a, b)
+
+
+def rows_cost_less(problem: Problem, batch_size: int, n_features: int) -> bool:
+    """Whether an iteration costs less on the kernel functions of sparse rows in memory than on random features.
+
+    A batch meets the stored entries of all rows there; here the frequencies of all columns, however few are stored.
+    """
+    source, labeled = problem.unlabeled, problem.labeled
+    if not isinstance(source, ArraySource) or not sparse.issparse(labeled):
+        return False
+    stored = labeled.nnz / labeled.shape[0]
+    by_rows = _SPARSE_ENTRY * source.n_rows * (batch_size + 3 * stored)
+    return bool(by_rows <= n_features * (problem.n_dims + batch_size * stored))
 
 
 class SpanStep(NamedTuple):

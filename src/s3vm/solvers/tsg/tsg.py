@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from s3vm._utils.arrays import host, namespace, product, row_digests, stack
+from s3vm._utils.arrays import host, namespace, product, row_bytes, row_digests, stack
 from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
 from s3vm._utils.typing import Array, Rows
@@ -30,7 +30,7 @@ from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labeled_slope, on_device
 from s3vm.solvers.supervised import start_gram, supervised_start
 from s3vm.solvers.tsg.batch_gradient import CHUNK
-from s3vm.solvers.tsg.spans import GRAM_BYTES, FeatureSpan, RowSpan, column_dots
+from s3vm.solvers.tsg.spans import GRAM_BYTES, FeatureSpan, RowSpan, column_dots, rows_cost_less
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TSG(StochasticSolver):
         The fraction of the iterations over which features are added; a quarter of them is there from the start.
     span : "auto", "rows" or "features", default "auto"
         What the unlabelled rows act on: their own kernel functions (exact, the paper's h_t) or random features.
-        ``"auto"`` takes rows if there are at most `max_rows`.
+        ``"auto"`` takes rows if there are at most `max_rows`, or if they are sparse and so wide that it costs less.
     max_rows : int, default 8192
     balance : bool, default True
         Whether the intercept holds the mean output over a sample of unlabelled rows. Without it, all of them may end
@@ -107,9 +107,10 @@ class TSG(StochasticSolver):
         n_bytes, batch_size = 8 * problem.n_labeled**2, self.batch_size * (3 if problem.uses_graph else 1)
         if problem.unlabeled is None or not problem.uses_unlabeled:
             return n_bytes
-        if self.spans_rows(problem.unlabeled.n_rows):
+        if self.spans_rows(problem):
             n_spanned = problem.unlabeled.n_rows
-            n_bytes += 2 * size * n_spanned * problem.n_dims + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
+            n_bytes += int(size / 4 * n_spanned * row_bytes(problem.labeled))
+            n_bytes += min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + batch_size)
         n_bytes += self.frequency_bytes(problem, backend, self.max_features)
         n_bytes += size * self.max_features * problem.n_labeled
@@ -133,9 +134,12 @@ class TSG(StochasticSolver):
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         yield from settled(_anchored(self, problem, backend, state))
 
-    def spans_rows(self, n_unlabeled: int) -> bool:
+    def spans_rows(self, problem: Problem) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""
-        return self.span == "rows" or (self.span == "auto" and n_unlabeled <= self.max_rows)
+        source = problem.unlabeled
+        if self.span != "auto" or source is None:
+            return self.span != "features"
+        return source.n_rows <= self.max_rows or rows_cost_less(problem, self.batch_size, self.max_features)
 
 
 @state_part("TSG.State")
@@ -215,7 +219,7 @@ def _anchored(solver: TSG, problem: Problem, backend: Backend, state: State | No
             line = record(problem, first.norm, r_l, problem.targets, problem.costs)
             yield replace(first, iteration=1, record=line)
         return
-    kind = RowSpan if solver.spans_rows(problem.unlabeled.n_rows) else FeatureSpan
+    kind = RowSpan if solver.spans_rows(problem) else FeatureSpan
     span = kind(solver, problem, problem.unlabeled, backend)
     if state is not None and not (isinstance(state, AnchoredState) and state.fits(problem, span.centers)):
         raise ValueError("TSG can resume only with the same rows and costs: set warm_start=False to start again")
