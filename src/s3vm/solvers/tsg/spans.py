@@ -28,7 +28,7 @@ def column_dots(a: Array, b: Array) -> Array:
     return namespace(a).einsum("ik,ik->k", a, b)
 
 
-def rows_cost_less(problem: Problem, batch_size: int, n_features: int) -> bool:
+def rows_cost_less(problem: Problem, solver: "TSG") -> bool:
     """Whether an iteration costs less on the kernel functions of sparse rows in memory than on random features.
 
     A batch meets the stored entries of all rows there; here the frequencies of all columns, however few are stored.
@@ -37,8 +37,8 @@ def rows_cost_less(problem: Problem, batch_size: int, n_features: int) -> bool:
     if not isinstance(source, ArraySource) or not sparse.issparse(labeled):
         return False
     stored = labeled.nnz / labeled.shape[0]
-    by_rows = _SPARSE_ENTRY * source.n_rows * (batch_size + 3 * stored)
-    return bool(by_rows <= n_features * (problem.n_dims + batch_size * stored))
+    by_rows = _SPARSE_ENTRY * source.n_rows * (solver.batch_size + 3 * stored)
+    return bool(by_rows <= solver.max_features * (problem.n_dims + solver.batch_size * stored))
 
 
 class SpanStep(NamedTuple):

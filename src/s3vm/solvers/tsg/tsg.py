@@ -109,8 +109,8 @@ class TSG(StochasticSolver):
             return n_bytes
         if self.spans_rows(problem):
             n_spanned = problem.unlabeled.n_rows
-            n_bytes += int(size / 4 * n_spanned * row_bytes(problem.labeled))
-            n_bytes += min(GRAM_BYTES, size * n_spanned * problem.n_rows)
+            row_size = size / 4 * row_bytes(problem.labeled)
+            n_bytes += int(n_spanned * row_size) + min(GRAM_BYTES, size * n_spanned * problem.n_rows)
             return n_bytes + 2 * size * n_spanned * (n_columns + batch_size)
         n_bytes += self.frequency_bytes(problem, backend, self.max_features)
         n_bytes += size * self.max_features * problem.n_labeled
@@ -136,10 +136,9 @@ class TSG(StochasticSolver):
 
     def spans_rows(self, problem: Problem) -> bool:
         """Whether unlabelled rows act on their own kernel functions."""
-        source = problem.unlabeled
-        if self.span != "auto" or source is None:
+        if self.span != "auto" or problem.unlabeled is None:
             return self.span != "features"
-        return source.n_rows <= self.max_rows or rows_cost_less(problem, self.batch_size, self.max_features)
+        return problem.unlabeled.n_rows <= self.max_rows or rows_cost_less(problem, self)
 
 
 @state_part("TSG.State")
