@@ -684,7 +684,7 @@ def tables_(folder):
             target = chance.choice(("y", "y", None, chance.choice(NAMES)))
         options = {}
         if chance.often(0.8) and kind in ("csv", "parquet"):
-            options["encode" if chance.often(0.2) else "drop"] = ["city", "day"][: 1 + (kind == "csv")]
+            options["drop"] = ["city", "day"][: 1 + (kind == "csv")]
         if chance.often(0.2) and kind in ("csv", "parquet"):
             options["features"] = [chance.choice(NAMES) for _ in range(2)]
         elif chance.often(0.2):
@@ -853,7 +853,7 @@ _OPTIONS = (
         "--features",
         "--drop",
         "--mark",
-        "--encode",
+        "--category",
         "--solver",
     ),
     *("--kernel", "--C", "--gamma", "--weight", "--no-scale", "--stream", "--no-stream", "--checkpoint", "--resume"),
@@ -987,7 +987,7 @@ def command_line(folder):
         ["info", "n.s3vm", "--json"],
         ["fit", "d.csv", "-t", "label", "--drop", "city,day", "-o", "out.s3vm", *_FAST],
         ["fit", "d.npz", "--mark", "-1", "-o", "out.s3vm", *_FAST],
-        ["fit", "folder", "-t", "label", "--encode", "city", "--stream", "-o", "out.s3vm", *_FAST],
+        ["fit", "folder", "-t", "label", "--category", "city", "--stream", "-o", "out.s3vm", *_FAST],
         [
             "fit",
             "d.csv",

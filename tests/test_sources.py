@@ -13,11 +13,12 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from sklearn.preprocessing import StandardScaler
 
+from s3vm import TableEncoder
 from s3vm.philox import Purpose
 from s3vm.sources import ENDLESS, ArraySource, ExhaustedError, is_source
 from s3vm.sources.batches import BatchSource
 from s3vm.sources.files import FileSource, source_of
-from s3vm.sources.readers import TableError, matrices, read, stream, tabular
+from s3vm.sources.readers import TableError, matrices, read, tabular
 from s3vm.sources.streams import StreamSource
 
 N, D = 1000, 3
@@ -272,24 +273,20 @@ def test_files_that_change_are_noticed(folder, tmp_path):
         drawn(source, range(2), 100)
 
 
-def test_columns_of_text_are_encoded_when_told_to(tmp_path):
+def test_columns_of_text_need_an_encoder(tmp_path):
     town = np.array(["Bonn", "Ulm", None, "Bonn"] * 25, dtype=object)
-    table = {"a": np.arange(100.0), "town": pa.array(town), "size": pa.array([1, 2, 2, 1] * 25)}
-    pq.write_table(pa.table(table), tmp_path / "a.parquet", row_group_size=30)
+    pq.write_table(pa.table({"a": np.arange(100.0), "town": town}), tmp_path / "a.parquet", row_group_size=30)
     with pytest.raises(TableError, match="text or dates, not numbers, in column 'town'"):
         FileSource(tmp_path / "a.parquet")
-    source = FileSource(tmp_path / "a.parquet", encode=["town", "size"])
-    assert source.names == ["a", "town=Bonn", "town=Ulm", "size=1", "size=2"]
-    rows = read(tmp_path / "a.parquet", encode=["town", "size"]).rows
-    np.testing.assert_array_equal(rows[:4, 1:], [[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 1], [1, 0, 1, 0]])
-    np.testing.assert_array_equal(rows[:, 0], np.arange(100))
-    again = read(tmp_path / "a.parquet", features=["town=Ulm", "a", "town=Rome"])  # as a model knows them
-    np.testing.assert_array_equal(again.rows[:4], [[0, 0, 0], [1, 1, 0], [0, 2, 0], [0, 3, 0]])
-    with pytest.raises(TableError, match="no column 'city=Ulm'"):
-        read(tmp_path / "a.parquet", features=["city=Ulm"])
-    pq.write_table(pa.table({"id": pa.array([str(k) for k in range(2000)])}), tmp_path / "b.parquet")
-    with pytest.raises(TableError, match="more than 1,000 different values"):
-        stream(tmp_path / "b.parquet", encode=["id"])
+    encoder = TableEncoder(number=["a"])
+    source = FileSource(tmp_path / "a.parquet", encoder=encoder)
+    assert source.n_dims == 4
+    assert source.names is None
+    wanted = encoder.transform({"a": np.arange(100.0), "town": town})
+    np.testing.assert_array_equal(source.sample(0, 100)[:, 1:].sum(axis=0), wanted[:, 1:].sum(axis=0))
+    np.testing.assert_array_equal(np.sort(source.sample(0, 100)[:, 0]), wanted[:, 0])
+    again = FileSource(tmp_path / "a.parquet", encoder=encoder)  # which is fitted already
+    np.testing.assert_array_equal(drawn(again, range(2)), drawn(source, range(2)))
 
 
 def test_no_thread_is_left_behind(folder):

@@ -161,11 +161,6 @@ def test_labels(csv):
     assert [label_key(value) for value in (1, 1.0, "1", "+1", "1.5", "x", "01")] == ["1"] * 4 + ["1.5", "x", "01"]
 
 
-def test_marks_are_of_labels_only(csv):
-    """A value of a column that is encoded may have any name, as models know it by that."""
-    assert read(csv("a,city\n1,None\n2,Bonn\n3,\n"), encode=["city"]).names == ["a", "city=Bonn", "city=None"]
-
-
 def test_labels_in_parquet(tmp_path):
     path = tmp_path / "y.parquet"
     for values, wanted in [
@@ -263,18 +258,8 @@ def test_missing_columns(csv):
     ("target", "options", "message"),
     [
         ("label", {"features": ["b", "label"]}, "column 'label' is the target and cannot be a feature too"),
-        ("label", {"features": ["a", "label=ham"]}, "column 'label' is the target and cannot be a feature too"),
-        ("label", {"features": ["label", "a"], "encode": ["label"]}, "column 'label' is the target"),
-        ("label", {"encode": ["label"]}, "column 'label' cannot be encoded: it is the target"),
-        ("label", {"features": ["a"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
-        ("label", {"drop": ["b"], "encode": ["b"]}, "column 'b' cannot be encoded: it is not one of the features"),
         ("label", {"features": ["a", "b", "a"]}, "column 'a' is a feature twice: give it once"),
         ("label", {"features": ["a", "b"], "drop": ["a"]}, "column 'a' is a feature and cannot be dropped too"),
-        (
-            None,
-            {"features": ["a", "label=ham"], "drop": ["label"]},
-            "column 'label' is a feature and cannot be dropped",
-        ),
     ],
 )
 def test_columns_that_contradict_each_other(csv, target, options, message):
@@ -282,7 +267,6 @@ def test_columns_that_contradict_each_other(csv, target, options, message):
     for reading in (read, FileSource):
         with pytest.raises(TableError, match=rf"data\.csv: {message}"):
             reading(path, target, **options)
-    assert read(path, features=["label=ham", "a"]).names == ["label=ham", "a"], "without a target it is like any other"
 
 
 def test_wrong_kinds(tmp_path, csv):
@@ -429,8 +413,6 @@ def test_labels_that_are_neither_text_nor_numbers(tmp_path):
         pq.write_table(pa.table({"x": [1.0, 2.0], "y": values}), tmp_path / "y.parquet")
         with pytest.raises(TableError, match=r"column 'y' holds .*, where text or numbers are needed"):
             read(tmp_path / "y.parquet", "y")
-        with pytest.raises(TableError, match="column 'y' holds"):
-            read(tmp_path / "y.parquet", encode=["y"])
     for values, wanted in (
         (np.array([1, 2], ">i4"), [1, 2]),
         (np.array([1, 2.5], np.float16), [1, 2.5]),
@@ -453,10 +435,10 @@ def test_text_that_is_none(tmp_path):
 
 
 def test_columns_that_only_the_first_file_has(tmp_path):
-    pq.write_table(pa.table({"a": [1.0], "city": ["Bonn"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1.0], "city": [1.0]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "2.parquet")
     with pytest.raises(TableError, match=r"2\.parquet has no column 'city'"):
-        read(tmp_path, encode=["city"])
+        read(tmp_path)
 
 
 def test_compressed_svmlight_files_are_read_to_their_end(tmp_path):

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from s3vm._utils.container import ModelFormatError
     from s3vm.estimators.classifier import S3VMClassifier
     from s3vm.estimators.deprecated import DaskS3VMClassifier
+    from s3vm.estimators.encoder import TableEncoder
     from s3vm.estimators.folds import LabeledKFold
     from s3vm.estimators.scoring import scorer
     from s3vm.estimators.tuning import S3VMClassifierCV
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__all__ = ["DaskS3VMClassifier", "LabeledKFold", "S3VMClassifier", "S3VMClassifierCV", "scorer"]
+__all__ = ["DaskS3VMClassifier", "LabeledKFold", "S3VMClassifier", "S3VMClassifierCV", "TableEncoder", "scorer"]
 __all__ += ["RBF", "Laplacian", "Matern", "Polynomial"]
 __all__ += ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"]
 __all__ += ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton", "PrintedTSG"]
@@ -41,6 +42,7 @@ _HOMES = {
     "_utils.container": ["ModelFormatError"],
     "estimators.classifier": ["S3VMClassifier"],
     "estimators.deprecated": ["DaskS3VMClassifier"],
+    "estimators.encoder": ["TableEncoder"],
     "estimators.folds": ["LabeledKFold"],
     "estimators.scoring": ["scorer"],
     "estimators.tuning": ["S3VMClassifierCV"],

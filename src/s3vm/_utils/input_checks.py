@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from s3vm._utils.arrays import namespace
 from s3vm._utils.settings import invalid
@@ -12,6 +13,7 @@ from s3vm._utils.warn import warn
 LARGEST = {"float32": 1e30, "float64": 1e150}
 """How large an entry of X may be: sums of squares must not overflow."""
 
+_NEGLIGIBLE = 0.005  # share of the variance
 _CLOSE = 2.0**-16  # of the size of a column: a wider range has at least 256 different values in float32
 
 
@@ -90,6 +92,24 @@ def warn_of_lost_digits(X: Any, dtype: Any) -> None:
         warn(
             f"columns {lost[:5]} of X differ in digits that {np.dtype(dtype).name} does not hold: subtract a constant "
             'from them, as StandardScaler does, or give dtype="float64"'
+        )
+
+
+def warn_of_spreads(X: Any, names: Any = None) -> None:
+    """Warns if a tenth of the features have nearly all of the variance, so that the others hardly count."""
+    if X.shape[0] < 2 or X.shape[1] < 2 or (not hasattr(X, "tocsr") and not isinstance(X, np.ndarray)):
+        return
+    variances = (
+        mean_variance_axis(X.astype(np.float64), 0)[1] if sparse.issparse(X) else X.var(axis=0, dtype=np.float64)
+    )
+    order = np.argsort(-variances)
+    rest = order[max(1, len(order) // 10) :]
+    if 0 < variances[rest].sum() < _NEGLIGIBLE * variances.sum():
+        names = [str(k) for k in range(len(order))] if names is None else names
+        high, low = order[0], rest[0]
+        warn(
+            f"features are not scaled: {names[high]!r} has a standard deviation of {np.sqrt(variances[high]):.3g} and "
+            f"{names[low]!r} of {np.sqrt(variances[low]):.3g}, so that the latter hardly counts: scale them"
         )
 
 

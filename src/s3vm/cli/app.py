@@ -1,7 +1,7 @@
 """The commands and their options, as `s3vm --help` shows them. Each command's work is imported when it runs."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,8 +145,8 @@ def predict(
     ] = "-",
     scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
-    keep: Annotated[Sequence[str], options.names_option(help="Columns of DATA to copy to the output.")] = (),
-    drop: options.Drop = (),
+    keep: Annotated[list[str], options.names_option(help="Columns of DATA to copy to the output.")],
+    drop: options.Drop,
     zero_based: options.ZeroBased = None,
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
@@ -168,7 +168,7 @@ def evaluate(
     model: options.Model,
     data: options.Data,
     target: options.Target = None,
-    mark: options.Mark = (),
+    mark: options.Mark,
     zero_based: options.ZeroBased = None,
     positive: options.Positive = None,
     jobs: options.Jobs = -1,
@@ -266,7 +266,7 @@ def compare(
 def label(
     *,
     files: InputFiles,
-    classes: Annotated[Sequence[str], options.names_option(help="The classes; more can be added on the page.")] = (),
+    classes: Annotated[list[str], options.names_option(help="The classes; more can be added on the page.")],
     output: Annotated[
         str | None,
         option("--output", "-o", metavar="FILE", help="CSV file with the labels; by default DATA-labelled.csv."),

@@ -21,7 +21,6 @@ from s3vm import LabeledKFold
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, printable
-from s3vm.cli.fit import scale_rows
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import comparison_summary
@@ -67,7 +66,7 @@ def run_compare(
     check_writable(report, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
-    data = read_data(screen, files)
+    data = read_data(screen, files, not settings.no_scale)
     test_rows = read_test_rows(screen, files, data, test)
     sampled = _sample_unlabeled(data, max_rows, settings.seed)
     with screen.progress("choosing C and gamma", "splits") as report_progress:
@@ -117,12 +116,11 @@ def _splits(
     screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, show: Callable[..., None]
 ) -> list[Split]:
     """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
-    rows, scaler = scale_rows(screen, data, not settings.no_scale)
+    rows = data.rows
     known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
     codes = np.array([known[label] for label in data.labels], dtype=np.intp)
     if test is not None:
-        test_rows = test[0] if scaler is None else scaler.transform(test[0], copy=False)
-        parts = [(rows, codes, test_rows, test[1])]
+        parts = [(rows, codes, *test)]
     else:
         rarest = min(data.counts, key=lambda label: data.counts[label])
         if data.counts[rarest] < 2:

@@ -59,6 +59,11 @@ class Screen:
         if text not in self._warnings:
             self._warnings.append(text)
 
+    def warn_of(self, misfits: Any, where: str = "") -> None:
+        """Adds a warning per column with values that its plan has no place for."""
+        for sentence in misfits.sentences():
+            self.warn(where + sentence)
+
     def finish(self, command: str, result: Mapping[str, Any], *summary: RenderableType) -> None:
         """Prints the result of a command as JSON, or its summary, and the warnings."""
         if self._json:

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.sparsefuncs import mean_variance_axis
 from typer import Exit
 
 import s3vm
@@ -25,14 +22,11 @@ from s3vm.inspect.fit_report import FitReport
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
-_UNEVEN = 10.0  # ratio of the features' spreads above which unscaled features get a warning
-_SCALING_SAMPLE = 100_000  # rows of a stream to scale the features by, unless all are read first anyway
 _REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
-_FAR = 1e4  # spreads from 0 beyond which single precision blurs a feature
 
 
 class TrainedModel(NamedTuple):
-    """A fitted classifier and its scaler, the scaled rows, what was tuned, and whether Ctrl-C stopped the training."""
+    """A fitted classifier and its encoder, the rows, what was tuned, and whether Ctrl-C stopped the training."""
 
     parts: FittedParts
     rows: Rows
@@ -47,17 +41,18 @@ def run_fit(
     if report is not None:
         optional("matplotlib", "report")
     start = time.perf_counter()
-    data = open_data(screen, files)
+    data = open_data(screen, files, not settings.no_scale)
     test_rows = read_test_rows(screen, files, data, test)
     reading = time.perf_counter() - start
     model = train(screen, data, settings)
-    clf = model.parts.classifier
+    clf, names = model.parts.classifier, data.encoder.get_feature_names_out().tolist()
     training = time.perf_counter() - start - reading
-    s3vm.save(model.parts.with_feature_names(data.names).to_pipeline(), output)
+    s3vm.save(model.parts.to_pipeline(), output)
     result: dict[str, Any] = {
         "data": data.describe(files.data),
-        "model": model_facts(clf, data.names)
-        | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
+        "columns": data.encoder.outcomes,
+        "scale": {"chosen": data.encoder.scale_, "brier": data.encoder.briers_},
+        "model": model_facts(clf, names) | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
         "held_out": held_out_error(clf, data.n_labeled),
         "threshold": threshold_facts(clf, settings.positive) if settings.threshold is not None else None,
         "unlabeled": verdict(clf),
@@ -66,7 +61,6 @@ def run_fit(
     }
     if test_rows is not None:
         rows, codes = test_rows
-        rows = model.parts.scale(rows, copy=False)
         scores = clf.decision_function(rows).reshape(len(codes), -1)
         result["test"] = {"file": test} | score_measures(codes, scores, clf.classes_)
         test_rows = rows, clf.classes_[codes]
@@ -75,7 +69,7 @@ def run_fit(
             labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
             title = f"What was learnt from {Path(files.data).name}"
             more = {"data": files.data, "scaled": not settings.no_scale}
-            page = FitReport(clf, model.rows, labels, test_rows, data.names)
+            page = FitReport(clf, model.rows, labels, test_rows, names)
             page.write(report, title, more)
         result |= {"report": report, "more_labels": page.outlook}
     screen.finish("fit", result, *fit_summary(printable(result)))
@@ -84,7 +78,7 @@ def run_fit(
 
 
 def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
-    data = read_data(screen, files)
+    data = read_data(screen, files, not settings.no_scale)
     clf = train(screen, data, settings).parts.classifier
     facts = model_facts(clf)
     weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
@@ -105,12 +99,7 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
 
 
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
-    """Scales the rows, in place, and trains the classifier on them."""
-    source: Any = data.source
-    with screen.progress("checking the features" if settings.no_scale else "scaling"):
-        rows, scaler = scale_rows(screen, data, not settings.no_scale)
-        if source is not None and scaler is not None:
-            source = source.scaled(scaler)
+    rows, source = data.rows, data.source
     tuned = " and ".join(settings.tuned)
     with (
         screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as report_progress,
@@ -132,38 +121,5 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         screen.warn(
             f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
         )
-    parts = FittedParts(classifier, scaler)
+    parts = FittedParts(classifier, data.encoder)
     return TrainedModel(parts, rows, settings.tuned if is_tuned else [], Interrupted in categories)
-
-
-def scale_rows(screen: Screen, data: Dataset, scale: bool) -> tuple[Rows, StandardScaler | None]:
-    """The rows with features of unit variance, and their scaler; sparse rows keep their zeros."""
-    names = data.names or [str(number + 1) for number in range(data.rows.shape[1])]
-    if not scale:
-        _check_spreads(screen, data.rows, names)
-        return data.rows, None
-    if data.source is not None:
-        scaler = data.source.scaler(None if data.source.needs_survey else _SCALING_SAMPLE)
-        vars(scaler).pop("feature_names_in_", None)  # set when the model is saved
-    else:
-        scaler = StandardScaler(with_mean=not sparse.issparse(data.rows)).fit(data.rows)
-    if scaler.with_mean:
-        far = np.flatnonzero((np.abs(scaler.mean_) > _FAR * scaler.scale_) & (scaler.var_ > 0))
-        if len(far):
-            screen.warn(
-                f"feature {names[far[0]]!r} is {scaler.mean_[far[0]]:.3g} ± {scaler.scale_[far[0]]:.3g}: subtract a "
-                "constant first, since single precision cannot resolve it"
-            )
-    return scaler.transform(data.rows, copy=False), scaler
-
-
-def _check_spreads(screen: Screen, rows: Rows, names: list[str]) -> None:
-    """Warns if the spreads of unscaled features are so different that some hardly count."""
-    spread = np.sqrt(mean_variance_axis(rows, 0)[1] if sparse.issparse(rows) else rows.var(axis=0))
-    varying = np.flatnonzero(spread > 0)
-    if len(varying) and spread[varying].max() > _UNEVEN * spread[varying].min():
-        low, high = varying[spread[varying].argmin()], varying[spread[varying].argmax()]
-        screen.warn(
-            f"features are not scaled: {names[high]!r} has a standard deviation of {spread[high]:.3g} and "
-            f"{names[low]!r} of {spread[low]:.3g}, so that the latter hardly counts; leave out --no-scale"
-        )

@@ -4,8 +4,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -16,26 +17,30 @@ from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
 from s3vm.cli.options import InputFiles
+from s3vm.estimators.encoder import TableEncoder
 from s3vm.sources import readers
+from s3vm.sources.encoding import Misfits
 from s3vm.sources.files import FileSource
 from s3vm.sources.readers.errors import listed
+from s3vm.sources.streams import MappedSource
 
 _RARE = 0.1  # a class with a smaller fraction of the labels is rare
+_PLANNED = 20_000  # rows of a stream that the features are planned by
 _MEMORY_FRACTION = 0.25  # larger files are streamed: in memory, rows may take several times the space
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows, their labels (None: unlabelled), and the names of the features if they have any.
+    """Rows as the classifier takes them, their labels (None: unlabelled), and the encoder that made them.
 
     Unlabelled rows that do not fit into memory are streamed from a `source`; all `rows` are then labelled.
     """
 
     rows: Rows
     labels: Array
-    names: list[str] | None
     counts: dict[Any, int]
-    source: FileSource | None = None
+    encoder: TableEncoder
+    source: Any = None
     zero_based: bool | None = None  # the columns of svmlight files
 
     @property
@@ -65,46 +70,22 @@ def target_column(path: str, target: str | None) -> str:
     return target or "y"
 
 
-def open_data(screen: Screen, files: InputFiles) -> Dataset:
+def open_data(screen: Screen, files: InputFiles, scale: bool = True) -> Dataset:
     """The rows in memory, or as a stream if the files are larger than a quarter of it or `stream` is set."""
     large = [path for path in (files.data, *files.unlabeled) if files.stream or _is_large(path)]
     if not large or files.stream is False:
-        return read_data(screen, files)
-    target = target_column(files.data, files.target)
-    if not files.unlabeled:
-        columns: dict[str, Any] = {"drop": files.drop, "encode": files.encode, "zero_based": files.zero_based}
-        source = FileSource(files.data, target, features=_features(files), mark=files.mark, **columns)
-        _survey(screen, source, files.data)
-        rows, labels = source.labeled()
-    elif files.data in large and not files.stream:
+        return read_data(screen, files, scale)
+    if files.unlabeled and files.data in large and not files.stream:
         raise ValueError(
             f"{files.data} does not fit into memory: put its labelled rows into a separate file, or put all files "
             "into one folder and leave out --unlabeled"
         )
-    else:
-        zero_based, width = readers.svmlight_columns([files.data, *files.unlabeled], files.zero_based)
-        features = files.features or (() if width is None else (str(width),))
-        alone = replace(files, unlabeled=[], stream=False, features=features, zero_based=zero_based)
-        data = read_data(screen, alone)
-        known = np.array([label is not None for label in data.labels], dtype=bool)
-        if not known.all():
-            screen.warn(f"ignoring {np.count_nonzero(~known):,} unlabelled rows of {files.data}: --unlabeled is given")
-        rows, labels = data.rows[known], data.labels[known]
-        columns = {"features": data.names or data.rows.shape[1], "zero_based": data.zero_based}
-        source = FileSource(list(files.unlabeled), **columns)
-        if source.needs_survey:
-            _survey(screen, source, files.unlabeled[0])
-    counts = Counter(labels.tolist())
-    _check_labels(screen, files, target, counts, n_unlabeled=source.n_rows)
-    names = None if source.names is None else list(source.names)
-    return Dataset(rows, labels, names, dict(sorted(counts.items())), source, source.zero_based)
+    return _Reader(screen, files, scale).stream()
 
 
-def _features(files: InputFiles) -> Sequence[str] | int | None:
-    """The names of the features to use, or their number, which columns without names may need."""
-    if len(files.features) == 1 and files.features[0].isdecimal() and not readers.has_names(files.data):
-        return int(files.features[0])
-    return files.features or None
+def read_data(screen: Screen, files: InputFiles, scale: bool = True) -> Dataset:
+    """All rows of all files in memory, with labels that make sense as classes."""
+    return _Reader(screen, files, scale).everything()
 
 
 def _is_large(path: str) -> bool:
@@ -112,48 +93,133 @@ def _is_large(path: str) -> bool:
     return n_bytes > _MEMORY_FRACTION * machine_memory()
 
 
-def _survey(screen: Screen, source: FileSource, path: str) -> None:
-    with screen.progress(f"reading {Path(path).name}") as report_progress:
-        source.survey(report_progress, scale=True)
+class _Part(NamedTuple):
+    """The columns of a file by name, or its matrix, and the labels."""
+
+    X: Any
+    labels: Array
 
 
-def read_data(screen: Screen, files: InputFiles) -> Dataset:
-    """All rows of all files in memory, with labels that make sense as classes."""
-    target = target_column(files.data, files.target)
-    zero_based, n_features = readers.svmlight_columns([files.data, *files.unlabeled], files.zero_based)
-    columns: dict[str, Any] = {"drop": files.drop, "mark": files.mark, "encode": files.encode, "zero_based": zero_based}
-    table = read_table(screen, files.data, target, _features(files) or n_features, **columns)
-    assert table.labels is not None
-    parts, n_more = [table.rows], 0
-    for path in files.unlabeled:
-        more = read_table(screen, path, features=table.names or table.rows.shape[1], zero_based=table.zero_based)
-        must_be_dense = sparse.issparse(more.rows) and not sparse.issparse(table.rows)
-        parts.append(more.rows.toarray() if must_be_dense else more.rows)
-        n_more += more.rows.shape[0]
-    counts = Counter(label for label in table.labels if label is not None)
-    labels = np.concatenate([table.labels, np.full(n_more, None)])
-    _check_labels(screen, files, target, counts, n_unlabeled=len(labels) - counts.total())
-    rows = stack(parts) if n_more else table.rows
-    return Dataset(rows, labels, table.names, dict(sorted(counts.items())), zero_based=table.zero_based)
+class _Reader:
+    """Reads the files of a command, all of which become the same features."""
+
+    def __init__(self, screen: Screen, files: InputFiles, scale: bool) -> None:
+        self._screen, self._files, self._encoder = screen, files, files.encoder(scale)
+        self._target, self._misfits = target_column(files.data, files.target), Misfits()
+        self._is_table, self._zero_based = readers.has_names(files.data), files.zero_based
+        self._features: Sequence[str] | int | None = files.features or None
+        if len(files.features) == 1 and files.features[0].isdecimal() and not self._is_table:
+            self._features = int(files.features[0])  # columns without names may need their number
+
+    def everything(self) -> Dataset:
+        self._settle_columns()
+        parts = [self.part(self._files.data, self._target)]
+        parts += [self.part(path, None, _columns_of(parts[0].X)) for path in self._files.unlabeled]
+        labels = np.concatenate([part.labels for part in parts])
+        counts = Counter(label for label in labels if label is not None)
+        _check_labels(self._screen, self._files, self._target, counts, n_unlabeled=len(labels) - counts.total())
+        must_be_dense = not self._is_table and not sparse.issparse(parts[0].X)
+        parts = [
+            part._replace(X=part.X.toarray()) if must_be_dense and sparse.issparse(part.X) else part for part in parts
+        ]
+        self._plan(parts)
+        rows = stack([self._encoder.encode(part.X, self._misfits) for part in parts])
+        return self._dataset(rows, labels, counts)
+
+    def stream(self) -> Dataset:
+        """The labelled rows in memory, and a source of the others."""
+        if self._files.unlabeled:
+            self._settle_columns()
+            few = self._known(self.part(self._files.data, self._target))
+            chosen: Any = _columns_of(few.X)
+            paths, target = self._files.unlabeled, None
+            samples = [few, *(self.part(path, None, chosen, _PLANNED) for path in paths if self._is_table)]
+        else:
+            few, paths, target, chosen = None, [self._files.data], self._target, self._features
+            samples = [self.part(path, target, chosen, _PLANNED) for path in paths if self._is_table]
+        if self._is_table:
+            self._plan(samples)
+        more: dict[str, Any] = {"encoder": self._encoder} if self._is_table else {"features": chosen}
+        source: Any = FileSource(paths, target, mark=self._files.mark, zero_based=self._zero_based, **more)
+        if source.needs_survey:
+            with self._screen.progress(f"reading {Path(paths[0]).name}") as report_progress:
+                source.survey(report_progress)
+        self._zero_based = source.zero_based
+        part = _Part(*source.labeled()) if few is None else few
+        counts = Counter(part.labels.tolist())
+        _check_labels(self._screen, self._files, self._target, counts, n_unlabeled=source.n_rows)
+        if not self._is_table:
+            sample = source.sample(0, _PLANNED)
+            self._plan([part, _Part(sample, np.full(sample.shape[0], None))])
+            source = MappedSource(source, partial(self._encoder.encode, misfits=self._misfits))
+        else:
+            self._misfits = source.misfits
+        if few is not None or not self._is_table:
+            part = part._replace(X=self._encoder.encode(part.X, self._misfits))
+        return self._dataset(part.X, part.labels, counts, source)
+
+    def part(self, path: str, target: str | None, features: Any = None, most: int | None = None) -> _Part:
+        """A file in memory, or a sample of it; without a `target`, as unlabelled rows."""
+        files, features = self._files, self._features if features is None else features
+        options: dict[str, Any] = {"drop": files.drop if features is self._features else (), "mark": files.mark}
+        with self._screen.progress(f"reading {Path(path).name}") as report_progress:
+            if self._is_table and readers.has_names(path):
+                X, labels = readers.read_columns(path, target, features, **options, most=most, progress=report_progress)
+                n_rows = len(next(iter(X.values())))
+            else:
+                table = readers.read(
+                    path, target, features, **options, zero_based=self._zero_based, progress=report_progress
+                )
+                X, labels, n_rows, self._zero_based = table.rows, table.labels, table.rows.shape[0], table.zero_based
+        return _Part(X, np.full(n_rows, None) if labels is None else labels)
+
+    def _settle_columns(self) -> None:
+        """How columns of svmlight files are counted, and how many there are."""
+        paths = [self._files.data, *self._files.unlabeled]
+        self._zero_based, n_features = readers.svmlight_columns(paths, self._zero_based)
+        self._features = self._features or n_features
+
+    def _known(self, part: _Part) -> _Part:
+        known = np.array([label is not None for label in part.labels], dtype=bool)
+        if not known.all():
+            n_ignored = np.count_nonzero(~known)
+            self._screen.warn(f"ignoring {n_ignored:,} unlabelled rows of {self._files.data}: --unlabeled is given")
+        X, at = part.X, np.flatnonzero(known)
+        return _Part({name: X[name].take(at) for name in X} if isinstance(X, dict) else X[at], part.labels[known])
+
+    def _plan(self, parts: list[_Part]) -> None:
+        """Plans the features by all parts together."""
+        with self._screen.progress("planning the features"):
+            if self._is_table:
+                X: Any = {name: readers.chained([part.X[name] for part in parts]) for name in parts[0].X}
+            else:
+                X = stack([part.X for part in parts])
+            self._encoder.fit(X, np.concatenate([part.labels for part in parts]))
+        self._encoder.target_ = self._target
+
+    def _dataset(self, rows: Rows, labels: Array, counts: Counter[Any], source: Any = None) -> Dataset:
+        self._screen.warn_of(self._misfits)
+        return Dataset(rows, labels, dict(sorted(counts.items())), self._encoder, source, self._zero_based)
 
 
-def read_table(screen: Screen, path: str, *args: Any, **options: Any) -> readers.Table:
-    with screen.progress(f"reading {Path(path).name}") as report_progress:
-        return readers.read(path, *args, **options, progress=report_progress)
+def _columns_of(X: Any) -> Any:
+    return list(X) if isinstance(X, dict) else X.shape[1]
 
 
 def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str | None) -> tuple[Rows, Array] | None:
     """The labelled rows of the test file, and the code of the class of each."""
     if test is None:
         return None
-    target = target_column(test, files.target)
-    columns: dict[str, Any] = {"mark": files.mark, "zero_based": data.zero_based}
-    table = read_table(screen, test, target, data.names or data.rows.shape[1], **columns)
-    assert table.labels is not None
-    codes = class_codes(table.labels, np.array(list(data.counts)), test)
+    encoder, misfits = data.encoder, Misfits()
+    columns = encoder.columns or encoder.n_features_in_
+    reader = _Reader(screen, replace(files, zero_based=data.zero_based, drop=[]), True)
+    part = reader.part(test, target_column(test, files.target), columns)
+    codes = class_codes(part.labels, np.array(list(data.counts)), test)
     if not np.any(codes >= 0):
         raise readers.TableError(f"{test} has no labels to test on")
-    return table.rows[codes >= 0], codes[codes >= 0]
+    rows = encoder.encode(part.X, misfits)
+    screen.warn_of(misfits, f"{test}, ")
+    return rows[codes >= 0], codes[codes >= 0]
 
 
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:

@@ -15,7 +15,7 @@ from s3vm.cli.inputs import check_writable, read_data
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.inspect.diagnostics import held_out_error
 from s3vm.inspect.labelling import LabelledTable, LabelServer, Session
-from s3vm.sources.readers.labels import USUAL_MARKS
+from s3vm.sources.values import USUAL_MARKS
 
 _AT_ONCE = 10  # rows that a fit suggests
 

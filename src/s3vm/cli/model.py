@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +14,64 @@ from rich.markup import escape
 import s3vm
 from s3vm import S3VMClassifier
 from s3vm._utils import container
+from s3vm._utils.arrays import stack
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen, file_size, grid, printable
-from s3vm.cli.inputs import check_writable, class_codes, read_table, target_column
+from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.options import class_named
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
 from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
-from s3vm.sources.readers.labels import USUAL_MARKS
+from s3vm.sources.encoding import Misfits
+from s3vm.sources.values import USUAL_MARKS
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model from a file, and the names of its features if it has any.
+    """A model from a file, the names of its columns if it has any, and the values that did not fit so far.
 
-    Rows come as arrays of the columns in `feature_names`, so that the estimator itself need not check names.
+    Rows come from `stream`, so that the estimator itself need not check names.
     """
 
+    path: str
     parts: FittedParts
     feature_names: list[str] | None
+    misfits: Misfits = field(default_factory=Misfits)
 
     @property
     def classifier(self) -> S3VMClassifier:
         return self.parts.classifier
 
-    def columns(self, zero_based: bool | None = None) -> dict[str, Any]:
-        """How to read the features: those of the model, and counted as they were in its training."""
-        base = self.classifier.zero_based_ if zero_based is None else zero_based
-        return {"features": self.feature_names or self.classifier.n_features_in_, "zero_based": base}
+    def stream(
+        self, data: str, target: str | None = None, zero_based: bool | None = None, **options: Any
+    ) -> readers.TableStream:
+        """The rows of a file, as `scores` takes them; columns are counted as they were in training."""
+        features: Any = self.feature_names or self.classifier.n_features_in_
+        encoder, base = self.parts.encoder, self.classifier.zero_based_ if zero_based is None else zero_based
+        if encoder is not None and encoder.plan_:
+            options["encode"] = partial(encoder.encode, misfits=self.misfits)
+        return readers.stream(data, target, features, zero_based=base, **options)
+
+    @property
+    def target(self) -> str | None:
+        """The column of labels that it was trained with, if that is known."""
+        return None if self.parts.encoder is None else self.parts.encoder.target_
 
     @property
     def has_probabilities(self) -> bool:
         return hasattr(self.classifier, "_calibrator")
 
     def scores(self, rows: Rows) -> Array:
-        """Shape ``(n, K)``; dense rows are scaled in place."""
-        return self.classifier.decision_function(self.parts.scale(rows, copy=False)).reshape(rows.shape[0], -1)
+        """Shape ``(n, K)``; dense rows may be scaled in place."""
+        return self.classifier.decision_function(self.as_trained(rows)).reshape(rows.shape[0], -1)
+
+    def as_trained(self, rows: Rows) -> Rows:
+        """Rows of `stream` as the classifier takes them."""
+        if self.parts.encoder is None:
+            return rows if self.parts.scaler is None else self.parts.scaler.transform(rows, copy=False)
+        return rows if self.parts.encoder.plan_ else self.parts.encoder.encode(rows, self.misfits)
 
     def probabilities(self, scores: Array) -> Array:
         return self.classifier._calibrator.predict_proba(scores)
@@ -62,7 +83,7 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
     parts = split_pipeline(s3vm.load(path))
     if jobs is not None:
         parts.classifier.set_params(n_jobs=jobs)
-    return LoadedModel(parts.with_feature_names(None), parts.feature_names)
+    return LoadedModel(path, parts.with_feature_names(None), parts.feature_names)
 
 
 def run_predict(
@@ -88,7 +109,7 @@ def run_predict(
     for name in keep:
         if name in ("prediction", *score_names, *probability_names):
             raise ValueError(f"--keep {name}: the predictions have a column of that name; rename it in {data}")
-    stream = readers.stream(data, keep=keep, drop=drop, **loaded.columns(zero_based))
+    stream = loaded.stream(data, keep=keep, drop=drop, zero_based=zero_based)
     classes, start = pa.array(clf.classes_), time.perf_counter()
     counts = np.zeros(len(classes), dtype=np.int64)
     with screen.progress(f"predicting {Path(data).name}") as report_progress, readers.Writer(output) as writer:
@@ -113,6 +134,7 @@ def run_predict(
         "predicted": dict(zip(names, counts.tolist(), strict=True)),
         "seconds": time.perf_counter() - start,
     }
+    screen.warn_of(loaded.misfits)
     if output != "-":
         screen.finish("predict", result, *prediction_summary(printable(result)))
 
@@ -132,7 +154,8 @@ def run_evaluate(
     names = classes.tolist()
     label = names[1] if positive is None and len(names) == 2 else class_named(positive, names)
     mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
-    stream = readers.stream(data, target_column(data, target), mark=mark, **loaded.columns(zero_based))
+    target = target or loaded.target or target_column(data, None)
+    stream = loaded.stream(data, target, zero_based, mark=mark)
     code_batches, score_batches, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as report_progress:
         for batch in stream:
@@ -155,19 +178,27 @@ def run_evaluate(
         "measures": score_measures(codes, scores, classes, probabilities, 0 if label == names[0] else 1),
     }
     result["positive"] = None if label is None else class_measures(result["measures"], label)
+    screen.warn_of(loaded.misfits)
     screen.finish("evaluate", result, *evaluation_summary(printable(result)))
 
 
 def run_info(screen: Screen, model: str) -> None:
     loaded = load_model(model)
     clf = loaded.classifier
-    header, _ = container.read(model)
+    encoder, (header, _) = loaded.parts.encoder, container.read(model)
     result = {
         "file": model,
         "bytes": Path(model).stat().st_size,
-        "model": model_facts(clf, loaded.feature_names),
+        "model": model_facts(
+            clf, loaded.feature_names if encoder is None else encoder.get_feature_names_out().tolist()
+        ),
         "names": loaded.feature_names,
-        "scaled": loaded.parts.scaler is not None,
+        "columns": None if encoder is None else encoder.outcomes,
+        "scale": {
+            "chosen": "none" if loaded.parts.transformer is None else "each" if encoder is None else encoder.scale_,
+            "brier": {} if encoder is None else encoder.briers_,
+        },
+        "target": loaded.target,
         "seed": clf.model_.seed,
         "settings": header["settings"],
         "held_out": held_out_error(clf),
@@ -186,10 +217,12 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
     estimator = s3vm.load(model)
     result: dict[str, Any] = {"model": model}
     if compress is not None:
-        rows = read_table(screen, compress, **loaded.columns()).rows
+        with screen.progress(f"reading {Path(compress).name}"):
+            rows = stack([loaded.as_trained(batch.rows) for batch in loaded.stream(compress)])
         with screen.progress("searching for a smaller model"), screen.collected_warnings():
-            estimator = s3vm.compress(loaded.parts.to_pipeline(), rows, tolerance=tolerance)
-        result["compression"] = str(split_pipeline(estimator).classifier.compression_)
+            smaller = s3vm.compress(loaded.parts.classifier, rows, tolerance=tolerance)
+        parts = loaded.parts._replace(classifier=smaller).with_feature_names(loaded.feature_names)
+        estimator, result["compression"] = parts.to_pipeline(), str(smaller.compression_)
     s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
     result |= {"output": output, "bytes": Path(output).stat().st_size}
     facts = {

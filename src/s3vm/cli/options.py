@@ -1,5 +1,6 @@
 """The options that several commands share: what to read, how to train, what to print."""
 
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial, wraps
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from s3vm import S3VMClassifier
+    from s3vm import S3VMClassifier, TableEncoder
     from s3vm.cli.console import Screen
 
 # The panels of the help.
 _MODEL, _CLASSES, COLUMNS, OUTPUT, _LONG = "Model", "Classes", "Columns and rows", "Output", "Long runs"
 OF_CLASSES = ("class_weight", "prior", "threshold", "positive")
-LONG_RUNS = ("encode", "stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
+LONG_RUNS = ("stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
 
 def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
@@ -49,12 +50,12 @@ def with_options(command: Callable[..., None], without: Sequence[str] = ()) -> C
 
 
 def names_option(**settings: Any) -> Any:
-    """An option that takes names, separated by commas."""
-    return option(metavar="A,B,…", parser=_split_names, **settings)
+    """An option that takes names, separated by commas, in quotes if they contain one; it can be repeated."""
+    return option(metavar="A,B,…", callback=_split_names, default_factory=list, show_default=False, **settings)
 
 
-def _split_names(text: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",") if isinstance(text, str) else text))
+def _split_names(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for line in csv.reader(texts or ()) for name in line if name)
 
 
 def _completion(module: str, names: str) -> Callable[[str], list[str]]:
@@ -80,9 +81,9 @@ Target = Annotated[
     str | None, option("--target", "-t", metavar="COLUMN", help="Label column; required for CSV and Parquet.")
 ]
 Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.")]
-Drop = Annotated[Sequence[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
+Drop = Annotated[list[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
 Mark = Annotated[
-    Sequence[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
+    list[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
 ]
 Solvers = Annotated[
     list[str] | None,
@@ -138,14 +139,20 @@ class InputFiles:
         ),
     ] = field(default_factory=list)
     features: Annotated[
-        Sequence[str],
+        list[str],
         names_option(
             help="Feature columns, or their number in SVMlight; by default all but the target.", panel=COLUMNS
         ),
-    ] = ()
-    drop: Drop = ()
-    mark: Mark = ()
-    encode: Annotated[Sequence[str], names_option(help="Text columns to one-hot encode.", panel=COLUMNS)] = ()
+    ] = field(default_factory=list)
+    drop: Drop = field(default_factory=list)
+    mark: Mark = field(default_factory=list)
+    number: Annotated[list[str], names_option(help="Columns to treat as numbers.", panel=COLUMNS)] = field(
+        default_factory=list
+    )
+    category: Annotated[list[str], names_option(help="Columns to one-hot encode.", panel=COLUMNS)] = field(
+        default_factory=list
+    )
+    text: Annotated[list[str], names_option(help="Columns of free text.", panel=COLUMNS)] = field(default_factory=list)
     zero_based: ZeroBased = None
     stream: Annotated[
         bool | None,
@@ -154,6 +161,13 @@ class InputFiles:
             help="Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
         ),
     ] = None
+
+    def encoder(self, scale: bool = True) -> "TableEncoder":
+        """An unfitted encoder of these columns; those to drop are not even read."""
+        from s3vm import TableEncoder
+
+        kinds: dict[str, Any] = {"number": self.number, "category": self.category, "text": self.text}
+        return TableEncoder(**kinds, scale="auto" if scale else "none", unlabeled=None)
 
 
 @dataclass(frozen=True)
@@ -181,7 +195,7 @@ class Settings:
             metavar="NUMBER", help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.'
         ),
     ] = "auto"
-    no_scale: Annotated[bool, _model_option("--no-scale", help="Do not standardise the features.")] = False
+    no_scale: Annotated[bool, _model_option("--no-scale", help="Leave numbers on the scale they have.")] = False
     class_weight: Annotated[
         str | None, option(metavar="A=5,B=1", help='Factors on C per class, or "balanced".', panel=_CLASSES)
     ] = None

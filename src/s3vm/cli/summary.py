@@ -13,6 +13,11 @@ from s3vm.cli.console import file_size, grid, percent, seconds
 from s3vm.cli.inputs import rare_classes
 
 _MAX_NAMES = 6
+_SCALES = {
+    "each": "each number by its own spread",
+    "common": "one scale for all numbers",
+    "none": "none",
+}
 _MAX_CONFUSION_COLUMNS = 4  # with more classes, confusions are listed
 _MIN_ROWS_FOR_SPEED = 10_000
 _OF_A_CLASS = (("precision", "precision"), ("recall", "recall"), ("F1", "f1"))
@@ -24,6 +29,7 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
     imbalanced = held_out is not None and rare_classes(result["data"]["classes"])
     facts: dict[str, RenderableType | None] = {
         "Learnt": f"{_function_text(model)}{tuned}",
+        "Scaling": _scale_text(result["scale"]),
         "Projection": escape(model["projection"] or "") or None,
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Balanced error": percent(held_out["balanced_error"]) if imbalanced else None,
@@ -42,7 +48,7 @@ def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
         if chosen:
             text += f" The same rows chose {_and(chosen)}, so this error is slightly optimistic; that of --test is not."
         footnote = [_footnote(text)]
-    return [_headline(result["data"]), Text(), grid(facts), *footnote]
+    return [_headline(result["data"]), *(_columns_table(result["columns"]) or [Text()]), grid(facts), *footnote]
 
 
 def tuning_summary(result: dict[str, Any]) -> list[RenderableType]:
@@ -171,14 +177,34 @@ def model_summary(result: dict[str, Any]) -> list[RenderableType]:
         "Classes": _listed([str(name) for name in model["classes"]]),
         "Features": f"{model['dimensions']:,}" + (f"  [dim]{_listed(names)}[/dim]" if names else ""),
         "Projection": escape(model["projection"] or "") or None,
-        "Scaling": "each feature to unit variance" if result["scaled"] else "none",
+        "Scaling": _scale_text(result["scale"]),
         "Training": f"solver {escape(model['solver'])}, {steps}seed {result['seed']}",
         "Held-out error": None if held_out is None else interval_text(held_out),
         "Unlabelled rows": _verdict_text(result["unlabeled"]),
         "Compressed": None if result["compression"] is None else escape(result["compression"]),
         "Written by": escape(", ".join(f"{name} {version}" for name, version in versions.items())) or None,
     }
-    return [Text.assemble((result["file"], "bold"), f"  {file_size(result['bytes'])}"), Text(), grid(facts)]
+    head = Text.assemble((result["file"], "bold"), f"  {file_size(result['bytes'])}")
+    return [head, Text(), grid(facts), *_columns_table(result["columns"])]
+
+
+def _scale_text(scale: dict[str, Any]) -> str:
+    """How numbers are scaled, and what the choice is based on."""
+    chosen, briers = scale["chosen"], scale["brier"]
+    score = f"  [dim]held-out Brier score {briers[chosen]:.3f}" if chosen in briers else ""
+    others = [f"{_SCALES[name]} {brier:.3f}" for name, brier in briers.items() if name != chosen]
+    return f"{_SCALES[chosen]}{score}{'; ' * bool(others)}{', '.join(others)}{'[/dim]' * bool(score)}"
+
+
+def _columns_table(columns: dict[str, str] | None) -> list[RenderableType]:
+    """What the columns became, those of the same fate in one line."""
+    alike: dict[str, list[str]] = {}
+    for name, outcome in (columns or {}).items():
+        alike.setdefault(outcome, []).append(name)
+    table = Table("columns", "became", box=box.SIMPLE_HEAD)
+    for outcome, names in alike.items():
+        table.add_row(_listed(names), escape(outcome))
+    return [] if set(alike) <= {"a number"} else [table]
 
 
 def interval_text(measures: dict[str, Any]) -> str:

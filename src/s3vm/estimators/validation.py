@@ -22,6 +22,7 @@ from s3vm._utils.input_checks import (
     dense_tensor,
     is_masked,
     warn_of_lost_digits,
+    warn_of_spreads,
 )
 from s3vm._utils.progress import ProgressBar
 from s3vm._utils.settings import invalid
@@ -74,6 +75,7 @@ def given_rows(
     else:
         rows = training_rows(estimator, X, y, sample_weight, reset=reset, backend=backend)
         rows = rows._replace(groups=_checked_groups(groups, rows.X))
+    warn_of_spreads(rows.X, getattr(estimator, "feature_names_in_", None))
     if X_unlabeled is not None:
         source = _as_source(estimator, X_unlabeled, rows.X.shape[1], backend)
     estimator.zero_based_ = getattr(given if source is None else source, "zero_based", None)

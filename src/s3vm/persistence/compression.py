@@ -100,7 +100,7 @@ def compress(
 
     Parameters
     ----------
-    estimator : a fitted S3VMClassifier, or a Pipeline of StandardScaler and one
+    estimator : a fitted S3VMClassifier, or a Pipeline of TableEncoder or StandardScaler and one
     X : array, CSR matrix or data frame
         Rows like those to be predicted, without labels; preferably not the training rows, which training has driven
         away from the boundary. The more the better, up to 30,000; a third is held out to measure how well both agree.
@@ -123,7 +123,7 @@ def compress(
     check("tolerance", tolerance, between(0, 1))
     check("into", into, "auto", "features", "landmarks")
     parts = split_pipeline(estimator)
-    rows = parts.scale(X)
+    rows = parts.transform(X)
     # One thread, so that sums have the same order on any number of cores.
     with one_blas_thread, threadpool_limits(limits=1, user_api="openmp"):
         smaller = _Compressor(parts.classifier, rows).run(tolerance, into, size)

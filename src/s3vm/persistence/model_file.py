@@ -38,6 +38,7 @@ from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 from s3vm.model import Model
 from s3vm.persistence.compression import Compression
+from s3vm.persistence.encoder_file import encoder_from_file, encoder_to_file
 from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
 from s3vm.philox import Purpose
 from s3vm.solvers import SOLVERS
@@ -82,7 +83,8 @@ def save(estimator: Any, path: Any) -> None:
 
     Parameters
     ----------
-    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of StandardScaler and one of them, or a search over these
+    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of TableEncoder or StandardScaler and one of them, or a
+        search over these
     path : str or path
         By convention it ends in ``.s3vm``. An existing file is replaced once the new one is complete and on the disk.
     """
@@ -177,6 +179,7 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         tensors |= _name_tensors("scaler.feature_names", scaler)
         statistics = {name: getattr(scaler, f"{name}_") for name in ("mean", "var", "scale")}
         tensors |= {f"scaler.{name}": values for name, values in statistics.items() if values is not None}
+    encoder, more = (None, {}) if parts.encoder is None else encoder_to_file(parts.encoder)
     header = {
         "estimator": type(clf).__name__,
         "settings": {name: _encode(value) for name, value in settings.items()},
@@ -193,12 +196,13 @@ def _to_header(parts: FittedParts) -> tuple[dict[str, Any], dict[str, Array]]:
         "temperature": clf._calibrator.beta if hasattr(clf, "_calibrator") else None,
         "threshold": clf.threshold_,
         "compression": _encode(getattr(clf, "compression_", None)),
-        "steps": list(parts.step_names) if scaler is not None else [],
+        "steps": list(parts.step_names) if parts.transformer is not None else [],
         "scaler": None if scaler is None else {**scaler.get_params(), "n_seen": _encode(scaler.n_samples_seen_)},
+        "encoder": encoder,
         "versions": {"s3vm": __version__, "python": platform.python_version()}
         | {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "numba", "safetensors")},
     }
-    return header, tensors
+    return header, tensors | more
 
 
 def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedParts:
@@ -235,12 +239,16 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
         clf.cv_errors_ = contents.tensor("cv_errors", None, None) if contents.has("cv_errors") else None
         clf.cv_gammas_ = contents.tensor("cv_gammas", None) if contents.has("cv_gammas") else None
         clf.cv_briers_ = dict(contents.tensor("cv_briers", None, 2).tolist()) if contents.has("cv_briers") else None
-    scaler = None if header["scaler"] is None else _scaler(contents, clf.n_features_in_)
+    transformer: Any = None
+    if header.get("encoder") is not None:  # files of 0.1 have none
+        transformer = encoder_from_file(contents, clf.n_features_in_)
+    elif header["scaler"] is not None:
+        transformer = _scaler(contents, clf.n_features_in_)
     steps = tuple(contents.entry("steps", list))
-    if len(set(steps)) != (0 if scaler is None else 2) or not all(isinstance(step, str) for step in steps):
+    if len(set(steps)) != (0 if transformer is None else 2) or not all(isinstance(step, str) for step in steps):
         raise ModelFormatError(f"its steps are {short(steps)}, which s3vm does not write")
     contents.finish()
-    return FittedParts(clf, scaler, steps)
+    return FittedParts(clf, transformer, steps)
 
 
 def _model(contents: Contents, n_columns: int) -> Model:

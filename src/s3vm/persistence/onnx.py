@@ -19,9 +19,10 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
 from s3vm.kernels import Kernel, has_own
 from s3vm.model import Model
-from s3vm.persistence.pipeline import CLASSIFIERS, split_pipeline
+from s3vm.persistence.onnx_columns import encoded_inputs
+from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
 
-_OLDEST_OPSET = 13  # whose operators have the form that is written here
+_OLDEST_OPSET, _ML_OPSET = 13, 3  # whose operators have the form that is written here
 _MOST_BYTES = (2 << 30) - (1 << 20)  # the limit of protobuf, less room for the graph itself
 _GROUP = 4096  # numbers per row that are computed at a time
 
@@ -29,14 +30,15 @@ _GROUP = 4096  # numbers per row that are computed at a time
 def to_onnx(estimator: Any, path: Any, *, target_opset: int = 18) -> None:
     """Writes a fitted classifier as an ONNX file.
 
-    Its input ``X`` are float32 rows. Its outputs are ``label``, ``probabilities`` if the model has them, and ``scores``
-    (as `decision_function`). Rows are not checked: a row with NaN has scores of NaN. A row takes up to 100 kB of memory
-    while it is evaluated, so batches of about a thousand rows are best.
+    Its input ``X`` are float32 rows; with a `TableEncoder` it has an input of shape (rows, 1) per column: float32 for
+    numbers and booleans (NaN: missing), text for categories. Its outputs are ``label``, ``probabilities`` if the model
+    has them, and ``scores`` (as `decision_function`). Rows are not checked: a row with NaN has scores of NaN. A row
+    takes up to 100 kB of memory while it is evaluated, so batches of about a thousand rows are best.
 
     Parameters
     ----------
-    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of StandardScaler and one of them, or a search over these
-        `register_onnx` lets skl2onnx convert other pipelines.
+    estimator : S3VMClassifier, S3VMClassifierCV, a Pipeline of TableEncoder or StandardScaler and one of them, or a
+        search over these. `register_onnx` lets skl2onnx convert other pipelines.
     path : str or path
     target_opset : int, default 18
         The version of ONNX's operators, at least 13; runtimes since 2023 read 18.
@@ -60,16 +62,23 @@ def to_onnx(estimator: Any, path: Any, *, target_opset: int = 18) -> None:
             f"{n_bytes / 1e9:.3g} GB: make it smaller with s3vm.compress first"
         )
     graph = Graph(onnx)
-    x = "X"
-    if parts.scaler is not None:  # in float32 like scikit-learn, since high frequencies magnify the last digit
-        x = graph.add("Sub", x, graph.stored(parts.scaler.mean_.astype(np.float32))) if parts.scaler.with_mean else x
-        x = graph.add("Div", x, graph.stored(parts.scaler.scale_.astype(np.float32))) if parts.scaler.with_std else x
     n_classes = len(clf.classes_)
-    for name, value in predictions(graph, clf, x).items():
+    for name, value in predictions(graph, clf, _rows(graph, parts)).items():
         graph.output(
             name, value, [None] if name == "label" or (name == "scores" and n_classes == 2) else [None, n_classes]
         )
-    write(path, graph.model(model.n_features_in, target_opset).SerializeToString())
+    write(path, graph.model(target_opset).SerializeToString())
+
+
+def _rows(graph: "Graph", parts: FittedParts) -> str:
+    """The rows that the classifier takes."""
+    if parts.encoder is not None:
+        return encoded_inputs(graph, parts.encoder)
+    x = graph.input("X", np.float32, parts.classifier.n_features_in_)
+    if parts.scaler is not None:  # in float32 like scikit-learn, since high frequencies magnify the last digit
+        x = graph.add("Sub", x, graph.stored(parts.scaler.mean_.astype(np.float32))) if parts.scaler.with_mean else x
+        x = graph.add("Div", x, graph.stored(parts.scaler.scale_.astype(np.float32))) if parts.scaler.with_std else x
+    return x
 
 
 def predictions(graph: "Graph", clf: Any, x: str) -> dict[str, str]:
@@ -222,7 +231,14 @@ class Graph:
         self.constants: list[Any] = []
         self.INT64 = onnx.TensorProto.INT64
         self._outputs: list[Any] = []
+        self._inputs: list[Any] = []
         self._types: dict[str, int] = {}
+
+    def input(self, name: str, dtype: Any, n_columns: int) -> str:
+        kind = self._onnx.TensorProto.STRING if dtype is str else self._onnx.TensorProto.FLOAT
+        self._inputs.append(self._onnx.helper.make_tensor_value_info(name, kind, ["rows", n_columns]))
+        self._types[name] = kind
+        return name
 
     def stored(self, value: Array) -> str:
         name = f"{self._prefix}c{len(self.constants)}"
@@ -275,12 +291,11 @@ class Graph:
         batch = ["rows" if size is None else size for size in shape]
         self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, batch))
 
-    def model(self, n_dims: int, opset: int) -> Any:
+    def model(self, opset: int) -> Any:
         helper = self._onnx.helper
-        rows = helper.make_tensor_value_info("X", self._onnx.TensorProto.FLOAT, ["rows", n_dims])
-        graph = helper.make_graph(self.nodes, "s3vm", [rows], self._outputs, self.constants)
+        graph = helper.make_graph(self.nodes, "s3vm", self._inputs, self._outputs, self.constants)
         producer = {"producer_name": "s3vm", "producer_version": __version__}
-        opsets = [helper.make_opsetid("", opset)]
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
         version = helper.find_min_ir_version_for(opsets)
         model = helper.make_model(graph, opset_imports=opsets, ir_version=version, **producer)
         self._onnx.checker.check_model(model)

@@ -1,4 +1,4 @@
-"""A classifier with or without a scaler in front: what can be saved, exported and compressed."""
+"""A classifier with or without a transformer in front: what can be saved, exported and compressed."""
 
 from copy import copy
 from typing import Any, NamedTuple
@@ -10,59 +10,72 @@ from sklearn.utils.validation import check_is_fitted
 
 from s3vm._utils.typing import Rows
 from s3vm.estimators.classifier import S3VMClassifier
+from s3vm.estimators.encoder import TableEncoder
 from s3vm.estimators.tuning import S3VMClassifierCV
 
 CLASSIFIERS: dict[str, type] = {kind.__name__: kind for kind in (S3VMClassifier, S3VMClassifierCV)}
 
 
 class FittedParts(NamedTuple):
-    """A fitted classifier, the scaler in front of it if there is one, and the names of both steps in the pipeline."""
+    """A fitted classifier, the transformer in front of it if there is one, and the names of both steps."""
 
     classifier: S3VMClassifier
-    scaler: StandardScaler | None = None
-    step_names: tuple[str, ...] = ("scaler", "classifier")
+    transformer: StandardScaler | TableEncoder | None = None
+    step_names: tuple[str, ...] = ("transformer", "classifier")
+
+    @property
+    def encoder(self) -> TableEncoder | None:
+        return self.transformer if isinstance(self.transformer, TableEncoder) else None
+
+    @property
+    def scaler(self) -> StandardScaler | None:
+        return None if self.encoder is not None else self.transformer
 
     @property
     def feature_names(self) -> list[str] | None:
-        """The column names that the first step was fitted with."""
-        names = getattr(self.scaler or self.classifier, "feature_names_in_", None)
+        """The names of the columns that are used, if the first step was fitted with names."""
+        if self.encoder is not None and self.encoder.plan_:
+            return self.encoder.columns
+        names = getattr(self.transformer or self.classifier, "feature_names_in_", None)
         return None if names is None else names.tolist()
 
     def with_feature_names(self, names: list[str] | None) -> "FittedParts":
-        """A copy that expects columns of these names, or with None, arrays."""
-        parts = self._replace(classifier=copy(self.classifier), scaler=copy(self.scaler))
-        first: Any = parts.scaler or parts.classifier
-        for part in {first, parts.classifier}:
+        """A copy whose scaler or classifier expects columns of these names, or with None, arrays."""
+        parts = self._replace(classifier=copy(self.classifier), transformer=copy(self.transformer))
+        first: Any = parts.transformer or parts.classifier
+        for part in {parts.scaler or parts.classifier, parts.classifier}:
             part.__dict__.pop("feature_names_in_", None)
-        if names is not None:
+        if names is not None and parts.encoder is None:
             first.feature_names_in_ = np.array(names, dtype=object)
         return parts
 
-    def scale(self, rows: Any, copy: bool | None = None) -> Rows:
+    def transform(self, rows: Any, **options: Any) -> Rows:
         """The rows as the classifier takes them."""
-        return rows if self.scaler is None else self.scaler.transform(rows, copy=copy)
+        return rows if self.transformer is None else self.transformer.transform(rows, **options)
 
     def to_pipeline(self) -> Any:
-        """The classifier, or the pipeline of the scaler and the classifier."""
-        if self.scaler is None:
+        """The classifier, or the pipeline of the transformer and the classifier."""
+        if self.transformer is None:
             return self.classifier
-        return Pipeline(list(zip(self.step_names, (self.scaler, self.classifier), strict=True)))
+        return Pipeline(list(zip(self.step_names, (self.transformer, self.classifier), strict=True)))
 
 
 def split_pipeline(estimator: Any) -> FittedParts:
-    """The parts of a classifier, of a ``Pipeline`` of ``StandardScaler`` and classifier, or of a search over them."""
+    """The parts of a classifier, of a ``Pipeline`` of a transformer and a classifier, or of a search over them."""
     estimator = getattr(estimator, "best_estimator_", estimator)  # of a search
-    classifier, scaler, step_names = estimator, None, ()
+    classifier, transformer, step_names = estimator, None, ()
     if isinstance(estimator, Pipeline) and len(estimator.steps) == 2:
-        step_names, (scaler, classifier) = zip(*estimator.steps, strict=True)
-    if type(classifier) not in CLASSIFIERS.values() or (step_names and type(scaler) is not StandardScaler):
+        step_names, (transformer, classifier) = zip(*estimator.steps, strict=True)
+    is_known = not step_names or type(transformer) in (StandardScaler, TableEncoder)
+    if type(classifier) not in CLASSIFIERS.values() or not is_known:
         steps = estimator.named_steps.values() if isinstance(estimator, Pipeline) else [estimator]
         raise TypeError(
             f"cannot save, export or compress {' and '.join(type(step).__name__ for step in steps)}: give an "
-            f"{' or '.join(CLASSIFIERS)}, a Pipeline of StandardScaler and one of them, or a fitted search over these. "
-            "pickle and skops take any estimator, and s3vm.register_onnx() lets skl2onnx convert any pipeline"
+            f"{' or '.join(CLASSIFIERS)}, a Pipeline of TableEncoder or StandardScaler and one of them, or a fitted "
+            "search over these. pickle and skops take any estimator, and s3vm.register_onnx() lets skl2onnx convert "
+            "any pipeline"
         )
-    for part in (scaler, classifier):
+    for part in (transformer, classifier):
         if part is not None:
             check_is_fitted(part)
-    return FittedParts(classifier, scaler, step_names)
+    return FittedParts(classifier, transformer, step_names)

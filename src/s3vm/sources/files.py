@@ -17,6 +17,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.arrays import ArraySource
 from s3vm.sources.base import Chunk
+from s3vm.sources.encoding import Misfits
 from s3vm.sources.reservoir import Reservoir
 from s3vm.sources.streams import BUFFER_BYTES, StreamSource, with_names
 
@@ -57,8 +58,8 @@ class FileSource(StreamSource):
         By default all but the target. Of svmlight files, `features` may be the number of columns.
     mark : labels that mean "no label", besides empty cells, missing values, nan and null
         For example ``["-1"]``; by default NA, N/A, n/a, None, none and ?.
-    encode : names of columns that are not numbers
-        Each of their values becomes a feature of 0 and 1; see `s3vm.sources.readers.stream`.
+    encoder : TableEncoder or None, default None
+        What makes features of columns that are not all numbers; one that is not fitted is fitted to some of the rows.
     zero_based : bool or None, default None
         Whether columns of svmlight files are counted from 0; None: if any of the files has a column 0.
     dtype, buffer_bytes
@@ -73,7 +74,7 @@ class FileSource(StreamSource):
         features: str | Sequence[str] | int | None = None,
         drop: str | Iterable[str] = (),
         mark: str | float | Iterable[Any] = (),
-        encode: str | Iterable[str] = (),
+        encoder: Any = None,
         zero_based: bool | None = None,
         dtype: Any = np.float32,
         buffer_bytes: int = BUFFER_BYTES,
@@ -82,18 +83,24 @@ class FileSource(StreamSource):
             "features": features if features is None or is_integer(features) else _list(features),
             "drop": _list(drop),
             "mark": [_readers().label_key(label) for label in _list(mark)],
-            "encode": _list(encode),
             "zero_based": zero_based,
         }
+        self.misfits = Misfits()  # of all rows read so far
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
-        for name in ("target", "features", "drop", "encode"):
+        for name in ("target", "features", "drop"):
             if not is_integer(self._settings[name]) and not all(
                 isinstance(column, str) for column in _list(self._settings[name])
             ):
                 raise invalid(name, self._settings[name], 'a column name, such as "label"')
+        self._encoder = encoder
+        if encoder is not None and not hasattr(encoder, "factors_"):
+            settings = {name: value for name, value in self._settings.items() if name not in ("dtype", "zero_based")}
+            encoder.fit(*_readers().read_columns(**settings, most=_SAMPLE))
         self._open()
-        names = self._table.names
-        if names is not None:
+        names = self._table.names if encoder is None else None
+        if encoder is not None:
+            n_dims = len(encoder.factors_)
+        elif names is not None:
             n_dims = len(names)
         elif (first := next(self._table.unchecked(), None)) is not None:
             n_dims = first.rows.shape[1]
@@ -104,7 +111,11 @@ class FileSource(StreamSource):
         self._survey: _Survey | None = None
 
     def _open(self) -> None:
-        self._table: readers.TableStream = _readers().stream(**self._settings, pieces=True)
+        chosen: dict[str, Any] = {}
+        if self._encoder is not None:
+            encode = partial(self._encoder.encode, misfits=self.misfits)
+            chosen = {"features": self._encoder.columns or None, "drop": (), "encode": encode}
+        self._table: readers.TableStream = _readers().stream(**self._settings | chosen, pieces=True)
         self.zero_based = self._settings["zero_based"] = self._table.zero_based
 
     def labeled(self) -> tuple[Rows, Array]:

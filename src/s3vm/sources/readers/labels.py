@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from s3vm._utils.typing import Array
+from s3vm.sources.values import EMPTY
 
-USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # these mean "no label" unless marks are given
-_NO_LABEL = frozenset({"", "nan", "NaN", "null", "NULL"})
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
 
 
@@ -25,7 +24,7 @@ def labels_of(values: Any, marks: frozenset[str]) -> Array:
 def _label(value: Any, marks: frozenset[str]) -> Any:
     if isinstance(value, str):
         value = value.strip()
-    absent = value is None or value != value or value in _NO_LABEL or label_key(value) in marks or value in marks
+    absent = value is None or value != value or value in EMPTY or label_key(value) in marks or value in marks
     return None if absent else value
 
 

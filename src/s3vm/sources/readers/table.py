@@ -1,7 +1,6 @@
 """Tables: a file or the files of a folder, as a stream of batches or read whole."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,9 @@ from s3vm._utils.input_checks import check_size
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.sources.base import Chunk
-from s3vm.sources.readers.columns import Columns, FeaturePlan, category_keys, feature_names, plan_features
+from s3vm.sources.readers.columns import Columns, check_columns, feature_names
 from s3vm.sources.readers.errors import TableError, listed
-from s3vm.sources.readers.labels import USUAL_MARKS, labels_of, of_one_kind
+from s3vm.sources.readers.labels import labels_of
 from s3vm.sources.readers.matrices import (
     MatrixFile,
     NpyFile,
@@ -31,6 +30,7 @@ from s3vm.sources.readers.matrices import (
     settle_columns,
 )
 from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
+from s3vm.sources.values import USUAL_MARKS
 
 FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
     ".csv": CsvFile,
@@ -60,24 +60,6 @@ class Batch(NamedTuple):
     rows: Rows
     labels: Array | None
     passed_through: dict[str, Any]
-
-
-class Table(NamedTuple):
-    """A whole table.
-
-    Attributes
-    ----------
-    rows : float array or CSR matrix of shape (n, d)
-    labels : array of n objects, or None if none were asked for
-        All of one kind, integers where possible; None where there is no label.
-    names : names of the features, or None if the file has none
-    zero_based : as in `TableStream`
-    """
-
-    rows: Rows
-    labels: Array | None
-    names: list[str] | None
-    zero_based: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +152,7 @@ def stream(
     drop: Iterable[str] = (),
     keep: Iterable[str] = (),
     mark: Iterable[str] = (),
-    encode: Iterable[str] = (),
+    encode: Callable[[Any], Rows] | None = None,
     size: int = 1 << 16,
     dtype: Any = np.float32,
     pieces: bool = False,
@@ -187,12 +169,12 @@ def stream(
         parts of a CSR matrix, and `y`; ``.npy``. Text and npz files may be compressed (``.csv.gz``, ``.bz2``, ``.xz``).
     target : the column of labels, or None; any name will do for svmlight files
     features : names of columns, in this order, or how many there must be; None takes all that have a name
-        A feature ``"city=Bonn"`` is 1 where the column `city` is `Bonn`, else 0.
     drop : names of columns that are not features
     keep : names of columns to pass through as they are
     mark : labels that mean "no label", besides empty cells, missing values, nan and null
         By default NA, N/A, n/a, None, none and ?, which are classes if others are given.
-    encode : names of columns to make a feature of 0 and 1 of each of their values; all values are read first
+    encode : function that makes rows of a dict of columns, which may hold anything, or of a matrix, such as
+        ``partial(encoder.encode, misfits=Misfits())`` of a fitted `s3vm.TableEncoder`; None: columns hold numbers
     pieces : whether to read svmlight files in pieces, after reading them once to find the columns
     file_format : "csv", "parquet", "svmlight", "npz" or "npy"; None: by the name of the file
     header : whether the first line of a csv file has names; else they are f0, f1, ...; None: if no number is in it
@@ -204,7 +186,7 @@ def stream(
         The message says what is wrong, where, and what to do.
     """
     marks = frozenset(mark) or USUAL_MARKS
-    columns = Columns(target, features, list(drop), list(keep), list(encode), marks, dtype, zero_based)
+    columns = Columns(target, features, list(drop), list(keep), encode, marks, dtype, zero_based)
     paths = _checked_paths(path)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     files = [open_file(inside, file_format, header) for path in paths for inside in files_of(path)]
@@ -220,32 +202,6 @@ def _checked_paths(path: Any) -> list[str]:
     return [os.fspath(entry) for entry in paths]
 
 
-def read(
-    path: Any,
-    target: str | None = None,
-    features: Sequence[str] | int | None = None,
-    *,
-    progress: Callable[[int], None] | None = None,
-    **options: Any,
-) -> Table:
-    """A whole file or folder; `progress` is called with the number of rows read, `options` are those of `stream`."""
-    source = stream(path, target, features, size=sys.maxsize, **options)
-    batches, n_rows = [], 0
-    for batch in source.unchecked():
-        batches.append(batch)
-        n_rows += batch.rows.shape[0]
-        if progress is not None:
-            progress(n_rows)
-    if not n_rows:
-        raise TableError(f"{path} has no rows")
-    whole = _concatenated(batches)
-    del batches  # as large as the table
-    source.check_finite(whole.rows, 1)
-    source.warn_of_lost_digits(whole.rows)
-    labels = None if whole.labels is None else of_one_kind(whole.labels)
-    return Table(whole.rows, labels, source.names, source.zero_based)
-
-
 def _chunks(
     name: str, files: Sequence[TabularFile | MatrixFile], columns: Columns, size: int, pieces: bool
 ) -> tuple[list[str] | None, list[Chunk[Batch]]]:
@@ -255,10 +211,10 @@ def _chunks(
     if tabular and matrices:
         raise TableError(f"{name} mixes files with column names and files without: read them separately")
     if tabular:
-        names = feature_names(tabular, columns)
+        names = feature_names(tabular[0], columns)
         return names, _tabular_chunks(tabular, columns, names)
-    if columns.drop or columns.keep or columns.encode:
-        raise TableError(f"{name}: the columns have no names, so none can be dropped, kept or encoded")
+    if columns.drop or columns.keep:
+        raise TableError(f"{name}: the columns have no names, so none can be dropped or kept")
     return columns.feature_names, _matrix_chunks(matrices, columns, size, pieces)
 
 
@@ -279,11 +235,12 @@ def _tabular_chunks(files: Sequence[TabularFile], columns: Columns, names: list[
     """The chunks of files whose columns have names: a chunk per group of rows."""
     chunks = list[Chunk[Batch]]()
     for file in files:
-        plan = plan_features(file, names, [*columns.targets, *columns.keep])
-        file.check_numbers(plan.numeric)
-        file.check_labels([*columns.targets, *{column for column, _ in plan.indicators.values()}])
+        check_columns(file, [*names, *columns.targets, *columns.keep])
+        if columns.encode is None:
+            file.check_numbers(names)
+        file.check_labels(columns.targets)
         for group, n_rows in enumerate(file.groups):
-            chunks.append(Chunk(n_rows, partial(_read_group, file, plan, columns, group)))
+            chunks.append(Chunk(n_rows, partial(_read_group, file, names, columns, group)))
     return chunks
 
 
@@ -293,26 +250,28 @@ def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, siz
     labels = None if y is None else labels_of(y, columns.marks)
     for start in range(0, X.shape[0], size):
         part = slice(start, start + size)
-        yield Batch(as_rows(X[part], columns.dtype), None if labels is None else labels[part], {})
+        yield Batch(_encoded(X[part], columns), None if labels is None else labels[part], {})
 
 
 def _read_piece(file: SvmlightFile, piece: Piece, n_features: int, columns: Columns) -> Iterator[Batch]:
     X, y = file.read_piece(piece, n_features, columns.dtype)
-    yield Batch(X, None if columns.target is None else labels_of(y, columns.marks), {})
+    yield Batch(_encoded(X, columns), None if columns.target is None else labels_of(y, columns.marks), {})
 
 
-def _read_group(file: TabularFile, plan: FeaturePlan, columns: Columns, group: int) -> Iterator[Batch]:
-    encoded = dict.fromkeys(column for column, _ in plan.indicators.values())
-    others = dict.fromkeys([*encoded, *columns.targets, *columns.keep])
-    for batch in file.batches(plan.numeric, list(others), columns.dtype, group):
-        n_rows = len(next(iter(batch.values())))
-        keys = {column: category_keys(batch[column]) for column in encoded}
-        rows = np.empty((n_rows, len(plan.names)), columns.dtype)
-        for at, name in enumerate(plan.names):
-            if name in plan.indicators:
-                column, value = plan.indicators[name]
-                rows[:, at] = keys[column] == value
-            else:
+def _encoded(X: Any, columns: Columns) -> Rows:
+    rows = as_rows(X, columns.dtype)
+    return rows if columns.encode is None else columns.encode(rows)
+
+
+def _read_group(file: TabularFile, names: list[str], columns: Columns, group: int) -> Iterator[Batch]:
+    numbers = names if columns.encode is None else []
+    others = dict.fromkeys([*([] if numbers else names), *columns.targets, *columns.keep])
+    for batch in file.batches(numbers, list(others), columns.dtype, group):
+        if columns.encode is not None:
+            rows = as_rows(columns.encode({name: batch[name] for name in names}), columns.dtype)
+        else:
+            rows = np.empty((len(next(iter(batch.values()))), len(names)), columns.dtype)
+            for at, name in enumerate(names):
                 rows[:, at] = batch[name].to_numpy(zero_copy_only=False)
         labels = None if columns.target is None else labels_of(batch[columns.target], columns.marks)
         yield Batch(rows, labels, {name: batch[name] for name in columns.keep})
@@ -324,19 +283,25 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
     for batch in batches:
         waiting.append(batch)
         if sum(part.rows.shape[0] for part in waiting) >= size:
-            yield _concatenated(waiting)
+            yield concatenated(waiting)
             waiting = []
     if waiting:
-        yield _concatenated(waiting)
+        yield concatenated(waiting)
 
 
-def _concatenated(batches: list[Batch]) -> Batch:
+def concatenated(batches: list[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     labels = [batch.labels for batch in batches if batch.labels is not None]
     names = batches[0].passed_through
-    passed_through = {name: pa.chunked_array([batch.passed_through[name] for batch in batches]) for name in names}
+    passed_through = {name: chained([batch.passed_through[name] for batch in batches]) for name in names}
     return Batch(stack([batch.rows for batch in batches]), np.concatenate(labels) if labels else None, passed_through)
+
+
+def chained(arrays: list[Any]) -> Any:
+    """The arrays one after the other, as text if their types differ."""
+    types = {array.type for array in arrays}
+    return pa.chunked_array(arrays if len(types) == 1 else [array.cast(pa.string()) for array in arrays])
 
 
 def files_of(path: str) -> list[str]:

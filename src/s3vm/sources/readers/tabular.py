@@ -64,8 +64,8 @@ class TabularFile(ABC):
         if wrong:
             examples = [f"{name!r} ({self.example(name)})" for name in wrong]
             raise TableError(
-                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: encode them as numbers "
-                f"(encode=, --encode), or drop {shortened(','.join(wrong))}"
+                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: give an encoder "
+                f"(FileSource(..., encoder=TableEncoder())), or drop {shortened(','.join(wrong))}"
             )
 
     def check_labels(self, names: Sequence[str]) -> None:
@@ -137,7 +137,10 @@ class CsvFile(TabularFile):
         number = pa.from_numpy_dtype(dtype)
         types = {name: pa.bool_() if pa.types.is_boolean(self.types[name]) else number for name in numbers}
         options = pa_csv.ConvertOptions(
-            column_types=types | dict.fromkeys(others, pa.string()), include_columns=[*numbers, *others]
+            column_types=types | dict.fromkeys(others, pa.string()),
+            include_columns=[*numbers, *others],
+            # Without numbers: an empty cell is missing, so that a column of numbers can be parsed at once.
+            **({} if numbers else {"null_values": [""], "strings_can_be_null": True}),
         )
         try:
             for batch in self._open(options):
