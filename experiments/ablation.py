@@ -61,7 +61,6 @@ VARIANTS: dict[str, tuple[Callable[[int], Solver], float | Literal["paper"], dic
     "printed derivative": (_ours(), 1.0, {"loss": PrintedHat()}),
     "hinge and SHG": (_ours(), 1.0, {"loss": "hat", "labeled_loss": "hinge"}),
     "weight C* = C n_l/n_u": (_ours(), "paper", {}),
-    "weight C* = C / 4": (_ours(), 0.25, {}),
     "no balance": (_ours(balance=False), 1.0, {}),
     "no annealing": (_ours(ramp=0.0), 1.0, {}),
     "constant step": (_ours(step="constant"), 1.0, {}),

@@ -335,8 +335,7 @@ class Page:
             left = missing.setdefault(part, Counter())
             if kept.get(key_of(task)) is None:
                 rows = task["rows"] or 0
-                size = " with all rows" if rows < 0 else f" with {rows:,} rows" if rows else ""
-                left[f"{task['solver']}{size}"] += 1
+                left["all rows" if rows < 0 else f"{rows:,} rows" if part == "times" else task["solver"]] += 1
         lines = []
         for part, left in missing.items():
             listed = ", ".join(f"{what} ({count})" for what, count in left.most_common(12)) or "–"
