@@ -17,11 +17,13 @@ test: .venv/test
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 
-# Many more cases, then the tests again with the oldest versions that pyproject.toml allows (an hour or two).
+# Many more cases, then other people's tools, then the tests again with the oldest versions that pyproject.toml allows (an
+# hour or two).
 LONGEST := tests/test_fuzz.py tests/test_properties.py
-test-long: .venv/test .venv-oldest/test
+test-long: .venv/test .venv-tools/test .venv-oldest/test
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal $(LONGEST)
 	S3VM_LONG=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST:%=--ignore=%)
+	.venv-tools/bin/python -m pytest -q -n 3 tests/test_ecosystem.py
 	.venv-oldest/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # An experiment and its report: `make evaluation CONFIG=experiments/evaluation.toml` for the paper's.
@@ -76,6 +78,11 @@ WITH_UV := pip install --quiet uv && .venv/bin/uv pip install --quiet --python .
 	$(BIN)/$(WITH_UV) --editable ".[test]" || $(BIN)/pip install --quiet --editable ".[test]"
 	touch $@
 
+.venv-tools/test: pyproject.toml tests/ecosystem/requirements.txt
+	$(PYTHON) -m venv .venv-tools
+	.venv-tools/bin/pip install --quiet --editable ".[test]" --requirement tests/ecosystem/requirements.txt
+	touch $@
+
 .venv-oldest/test: pyproject.toml packaging/oldest.py
 	$(OLDEST_PYTHON) -m venv .venv-oldest
 	$(OLDEST_PYTHON) packaging/oldest.py > .venv-oldest/oldest.txt
@@ -94,4 +101,4 @@ WITH_UV := pip install --quiet uv && .venv/bin/uv pip install --quiet --python .
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .venv-oldest .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst
+	rm -rf .venv .venv-oldest .venv-tools .coverage* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/auto_examples docs/generated docs/sg_execution_times.rst

@@ -32,6 +32,8 @@ if not LONG:
     LEFT_OUT["long"] = "S3VM_LONG is not set: the tests marked long were left out (make test-long)"
 if find_spec("torch") is None:
     LEFT_OUT["torch"] = 'torch is not installed: the tests of the GPU backend and of tensors were left out (".[gpu]")'
+if find_spec("mlflow") is None:
+    LEFT_OUT["tools"] = "the tools of tests/ecosystem are not installed: their scripts were left out (make test-long)"
 collect_ignore = ["test_gpu.py"] if "torch" in LEFT_OUT else []
 
 

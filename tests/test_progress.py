@@ -1,6 +1,8 @@
 """What ``verbose=1`` shows."""
 
 import re
+import sys
+from types import SimpleNamespace
 
 from numba import njit
 
@@ -63,3 +65,24 @@ def test_a_long_compilation_is_said(capsys, monkeypatch):
     assert "compiling, once after installation: 00:0" not in said[0]
     assert "compiling, once after installation: 00:0" in said[1]
     assert said[1].rpartition("\r")[2].startswith("training 00:0"), "then the bar is as before"
+
+
+def test_progress_in_a_notebook_is_one_line(capsys, monkeypatch):
+    """Each write to standard error would be a block of its own once the notebook is saved."""
+    shown = []
+
+    class Display:
+        def update(self, data, raw):
+            shown.append(data["text/plain"])
+
+    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=lambda data, **settings: Display()))
+    bar = ProgressBar(1)
+    for done in range(1, 5):
+        bar(done, 4, {"objective": 3.0})
+    bar.close()
+    assert any(line.startswith("[") for line in shown)
+    assert re.fullmatch(r"done after 4 iterations in \d+\.\d s, objective 3", shown[-1])
+    assert not any("\n" in line or "\r" in line for line in shown)
+    assert capsys.readouterr().err == ""

@@ -18,6 +18,7 @@ README = ROOT / "README.md"
         ("docs/quickstart.md", 7, 1),
         ("docs/guide.md", 2, 0),
         ("docs/serving.md", 5, 0),
+        ("docs/tools.md", 1, 0),
     ],
 )
 def test_page(page, n_python, n_shell, capsys, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from tqdm import tqdm
@@ -41,6 +42,26 @@ class CompileClock:
 compile_clock = CompileClock()
 
 
+class NotebookLine:
+    """An output of a notebook's cell: whatever is written replaces what was there."""
+
+    def __init__(self) -> None:
+        self._display = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            self._display.update({"text/plain": text.strip()}, raw=True)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def output() -> Any:
+    """Where progress is shown: on standard error, or in a notebook, in a line that is replaced."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return NotebookLine() if getattr(shell, "kernel", None) is not None else sys.stderr
+
+
 class Bar(tqdm):
     """A line on standard error that is as wide as the terminal at most, and disappears at the end."""
 
@@ -49,10 +70,12 @@ class Bar(tqdm):
     desc: str
     monitor_interval = 0  # no thread that watches bars that stand still
 
-    def __init__(self, unit: str, title: str = "", hidden: bool = False) -> None:
+    def __init__(self, unit: str, title: str = "", hidden: bool = False, file: Any = None) -> None:
         shape = {"ascii": " #", "bar_format": _WAITING, "nrows": 24}  # some terminals do not know their height
         pace = {"mininterval": 0.2, "miniters": 0, "leave": False}
-        super().__init__(desc=title and f"{title} ", unit=unit, file=sys.stderr, disable=hidden, **shape, **pace)
+        super().__init__(
+            desc=title and f"{title} ", unit=unit, file=file or sys.stderr, disable=hidden, **shape, **pace
+        )
 
     @property
     def format_dict(self) -> dict[str, Any]:
@@ -84,6 +107,7 @@ class ProgressBar:
         self._verbose, self._unit = verbose, unit
         self._start, self._summary = time.monotonic(), "nothing was done"
         self._bar: Bar | None = None
+        self._file: Any = None
 
     def __call__(self, done: int, total: int | None, record: Mapping[str, float]) -> None:
         """Shows how many of `total` are done, which may be unknown, and the losses in `record`."""
@@ -95,7 +119,8 @@ class ProgressBar:
             facts = [f"done after {done:,} {self._unit} in {seconds:.1f} s", objective, losses]
             self._summary = ", ".join(filter(None, facts))
             if self._bar is None:
-                self._bar = Bar(self._unit)
+                self._file = output()
+                self._bar = Bar(self._unit, file=self._file)
             self._bar.show(done, total, note=losses)
 
     def close(self, note: str = "") -> None:
@@ -103,7 +128,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.close()
         if not callable(self._verbose) and self._verbose > 0:
-            sys.stderr.write(", ".join(filter(None, [self._summary, note])) + "\n")
+            (self._file or sys.stderr).write(", ".join(filter(None, [self._summary, note])) + "\n")
 
 
 def losses_text(record: Mapping[str, float]) -> str:

@@ -126,7 +126,10 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
         source = ArraySource(X, unlabeled_at, settings.dtype)
     if source is None:
         mark = "a missing value" if settings.unlabeled is None else repr(settings.unlabeled)
-        warn(f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}")
+        warn(
+            f"no unlabelled rows: this is a plain SVM. Mark unlabelled rows in y with {mark}; inside an estimator that "
+            'recodes labels, give them as X_unlabeled (see the page "With other tools")'
+        )
     factors = _class_factors(settings.class_weight, classes, labels)
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
     first, distinct, weight_l = distinct_rows(labeled, labels, weight[at])
