@@ -1,10 +1,10 @@
 """How near the batch optimiser comes to the optimum, and at which size more unlabelled rows stop helping.
 
-    S3VM_DATA=folder python benchmarks/optimum.py objective [--sets ...]
+    S3VM_DATA=folder python benchmarks/optimum.py objective [--sets ...] [--rows 6000]
     S3VM_DATA=folder python benchmarks/optimum.py rows [--sets ...] [--draws 0 1 2] [--sizes 2500 10000 60000]
 
-`objective`: 200 labelled rows (100 of the SSL-book sets) and up to 6,000 in all; C = 10, the median width, gaps and
-neighbors with weight 1 each, alone and together. The objective of `batch` above that of `newton` in %, both on
+`objective`: 200 labelled rows (100 of the SSL-book sets) and up to 6,000 or `--rows` in all; C = 10, the median width,
+gaps and neighbors with weight 1 each, alone and together. The objective of `batch` above that of `newton` in %, both on
 all kernel functions: from its own start, and from newton's solution; then with the default 1,000 landmarks.
 
 `rows`: error in % on rows never seen, C and width tuned on the labelled rows, gaps with weight 1, by the number of
@@ -32,15 +32,14 @@ from s3vm.solvers.batch.batch import BatchRun
 from s3vm.sources import ArraySource
 
 CPU = backend("cpu", "float64")
-MOST_ROWS = 6_000
 
 
-def problem_of(name, gaps, neighbors):
+def problem_of(name, most_rows, gaps, neighbors):
     """The classes of even number against the others."""
     X, y, _ = quality.load(name)
     rng = np.random.default_rng(0)
     n_l = 100 if name in quality.SSL else 200
-    used = rng.permutation(len(y))[:MOST_ROWS]
+    used = rng.permutation(len(y))[:most_rows]
     rows, y = X[used].astype(np.float64), np.where(y[used[:n_l]] % 2, 1.0, -1.0)[:, None]
     costs = np.full((n_l, 1), 10.0)
     return Problem(
@@ -92,11 +91,11 @@ def from_solution(solver, problem, scores):
 
 
 def objective(arguments):
-    rows, every = [], Batch(max_iter=arguments.steps, n_landmarks=MOST_ROWS)
+    rows, every = [], Batch(max_iter=arguments.steps, n_landmarks=arguments.rows)
     names = arguments.sets or [*quality.SSL, *quality.TABLES, *quality.PAIRS]
     for name in names:
         for gaps, neighbors in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
-            problem = problem_of(name, gaps, neighbors)
+            problem = problem_of(name, arguments.rows, gaps, neighbors)
             least, f = value(problem, solve(Newton(), problem))
             values = {
                 "own start": value(problem, solve(every, problem))[0],
@@ -155,6 +154,7 @@ def main():
         command.set_defaults(action=function)
         if function is objective:
             command.add_argument("--steps", type=int, default=200)
+            command.add_argument("--rows", type=int, default=6_000)
         else:
             command.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2])
             command.add_argument("--sizes", type=int, nargs="+", default=[2_500, 10_000, 20_000, 50_000])
