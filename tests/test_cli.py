@@ -34,7 +34,7 @@ from s3vm.cli.summary import prediction_summary
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
 
-COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "label", "demo")
+COMMANDS = ("fit", "predict", "evaluate", "info", "export", "tune", "compare", "suggest", "label", "demo")
 X, Y = make_moons(900, noise=0.15, random_state=0)
 X = (X * [1, 30] + [5, 0]).astype(np.float32)
 NAMES = np.array(["ham", "spam"])[Y]
@@ -447,6 +447,24 @@ def test_evaluate(folder, tmp_path):
     assert "--positive eggs: the classes are ham, spam" in complaint(*args, "--positive", "eggs")
     result = of_json("evaluate", folder / "spam.s3vm", folder / "mails.csv", "-t", "label")
     assert (result["unlabeled"], result["measures"]["rows"]) == (550, 50)
+
+
+def test_suggest(folder, tmp_path):
+    args = ("suggest", folder / "spam.s3vm", folder / "mails.csv", "-t", "label")
+    result = of_json(*args, "-n", 10, "-o", tmp_path / "next.csv")
+    found = pa_csv.read_csv(tmp_path / "next.csv").to_pydict()
+    assert list(found) == ["row", "prediction", "width", "height", "label"]
+    at = np.array(found["row"]) - 1
+    assert result["rows"] == found["row"]
+    assert result["labeled"] == 50
+    assert len(set(at)) == 10
+    assert not KNOWN[at].any(), "rows without a label"
+    np.testing.assert_allclose(found["width"], X[at, 0], rtol=1e-6)
+    assert set(found["prediction"]) <= {"ham", "spam"}
+    assert run(*args, "-n", 3).stdout.startswith("row,prediction,width")
+    shown = run("suggest", folder / "spam.s3vm", folder / "new.parquet", "-n", 2).stdout
+    assert [len(line.split(",")) for line in shown.splitlines()] == [2, 2, 2]
+    assert "n=551 rows cannot be suggested: only 550 of 600 have no label" in complaint(*args, "-n", 551)
 
 
 def test_classes_that_matter_more_than_others(folder, tmp_path):

@@ -286,6 +286,33 @@ def label(
     run_label(verbosity.screen(), files, settings, output, classes, port, browser)
 
 
+@_command("s3vm suggest spam.s3vm mails.csv -n 20 -o next.csv", "s3vm suggest spam.s3vm mails.csv -t label | head")
+def suggest(
+    *,
+    model: options.Model,
+    data: options.Data,
+    n: Annotated[int, option("--number", "-n", metavar="N", help="How many rows.")] = 20,
+    output: Annotated[
+        str, option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz) or Parquet file; - is standard output.")
+    ] = "-",
+    target: options.Target = None,
+    mark: options.Mark,
+    seed: Annotated[int, option(help="The same seed suggests the same rows.")] = 0,
+    jobs: options.Jobs = -1,
+    verbosity: Verbosity,
+) -> None:
+    """Choose the rows of a file to label next, the most informative first.
+
+    They are in doubt, near many others, and differ from each other and from labelled rows; every fifth is drawn at
+    random. Rows of a CSV file are written with all their columns. Rows are counted from 1.
+    """
+    from s3vm.cli.suggest import run_suggest
+
+    if verbosity.json and output == "-":
+        raise ValueError("--json needs a file for the rows: -o next.csv")
+    run_suggest(verbosity.screen(), model, data, n, output, target, mark, seed, jobs)
+
+
 @_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))
 def demo(
     *,
