@@ -54,9 +54,9 @@ def of_json(*args):
     return json.loads(result.stdout)
 
 
-def complaint(*args):
-    """What a command says that fails through the user's fault: one line."""
-    result = run(*args, code=1)
+def complaint(*args, code=1):
+    """What a command says that fails through the user's fault, 2 for invalid options: one line."""
+    result = run(*args, code=code)
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     return line
@@ -292,9 +292,9 @@ def test_checkpoint_and_time_limit(folder, tmp_path):
     scores = [loaded(tmp_path / f"{name}.s3vm").decision_function(X[600:]) for name in ("straight", "b")]
     np.testing.assert_array_equal(*scores)
     assert "another run" in complaint(*common[:-1], 2, "-o", tmp_path / "b", "--checkpoint", tmp_path / "c", "--resume")
-    assert "--checkpoint FILE" in complaint(*common, "--resume")
-    assert "--max-seconds" in complaint(*common, "--max-seconds", 0)
-    assert "--seed=-1 is not valid" in complaint(*common, "--seed", -1)
+    assert "--checkpoint FILE" in complaint(*common, "--resume", code=2)
+    assert "--max-seconds" in complaint(*common, "--max-seconds", 0, code=2)
+    assert "--seed=-1 is not valid" in complaint(*common, "--seed", -1, code=2)
 
 
 def test_columns_as_they_come(folder, tmp_path):
@@ -692,6 +692,38 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
 
 # What the user may get wrong
 
+# Parts of what is said of invalid options, which end with the exit code 2; what is wrong with files ends with 1.
+OF_USAGE = (
+    "Missing",
+    "--kernel=",
+    "--solver=",
+    "--C=",
+    "--weight=",
+    "--jobs=",
+    "a finite number",
+    "Invalid",
+    "No such ",
+)
+OF_USAGE += ("--json needs", "give one file to write")
+
+
+def test_a_short_name_is_not_offered_for_a_long_one(tmp_path):
+    (tmp_path / "d.csv").write_text("e,f,label\n1,2,a\n")
+    line = complaint("fit", tmp_path / "d.csv", "-t", "kind", "--features", "size")
+    assert "'size' (there are 'e', 'f', 'label')" in line or "'kind' (there are 'e', 'f', 'label')" in line
+
+
+def test_flags_take_no_value_in_the_help():
+    for command in ("", *COMMANDS):
+        assert "<bool>" not in run(*command.split(), "--help").stdout
+
+
+def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
+    for command in ("fit", "predict", "export", "label", "demo"):
+        assert "-o " in run(command, "--help").stdout
+    run("export", folder / "spam.s3vm", "-o", tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").stat().st_size > 0
+
 
 @pytest.mark.parametrize(
     ("args", "message"),
@@ -747,13 +779,15 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
         ("evaluate spam.s3vm mails.csv -t label --mark ham,spam", "has no labels to compare with"),
         ("export spam.s3vm m.pmml", "give a file that ends in .onnx"),
         ("compare mails.csv -t label --mark spam", "has only the label 'ham'"),
+        ("export spam.s3vm", "give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT"),
+        ("export spam.s3vm a.onnx -o b.onnx", "give one file to write"),
         ("frobnicate", "No such command 'frobnicate'"),
         ("--frobnicate", "No such option: --frobnicate"),
     ],
 )
 def test_complaints(folder, monkeypatch, args, message):
     monkeypatch.chdir(folder)
-    line = complaint(*args.split())
+    line = complaint(*args.split(), code=2 if message.startswith(OF_USAGE) or "a finite number" in message else 1)
     assert line.startswith("s3vm: ")
     assert message in line
     assert not list(folder.glob(".*.part"))

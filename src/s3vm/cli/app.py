@@ -9,15 +9,31 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from s3vm import __version__
 from s3vm.cli import options
 from s3vm.cli.options import InputFiles, Settings, Verbosity, option
 
+_USAGE = 2  # the exit code of invalid options, as of other tools
 
-class Commands(TyperGroup):
-    """Prints the user's errors in one line and exits: 1 for invalid data or arguments, 130 for Ctrl-C."""
+
+class PlainFlags:
+    """A command whose help has no type beside options that take no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            param.metavar = "" if getattr(param, "is_flag", False) else param.metavar
+        return params
+
+
+class Command(PlainFlags, TyperCommand):
+    """A command; see `PlainFlags`."""
+
+
+class Commands(PlainFlags, TyperGroup):
+    """Prints the user's errors in one line and exits: 1 for invalid data, 2 for invalid options, 130 for Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -33,26 +49,27 @@ class Commands(TyperGroup):
                 sys.stdout.flush()  # a full disk shows here, if not before
         except typer.TyperException as problem:
             context = getattr(problem, "ctx", None)
-            code = _print_error(problem.format_message() + (f" See {context.command_path} --help" if context else ""))
+            _print_error(problem.format_message() + (f" See {context.command_path} --help" if context else ""))
+            code = _USAGE
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
             message = str(problem) or type(problem).__name__
             if isinstance(problem, MemoryError) and not str(problem):
                 message = "not enough memory: use fewer rows, or stream them with --stream"
-            code = _print_error(message)
+            _print_error(message)
+            code = _USAGE if isinstance(problem, options.UsageError) else 1
         if standalone_mode:
             sys.exit(code)
         return code
 
 
-def _print_error(message: str) -> int:
-    """Prints a one-line error and returns the exit code 1."""
+def _print_error(message: str) -> None:
+    """Prints a one-line error."""
     from s3vm.cli.console import printable
 
     text = printable(" ".join(message.split()))
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("s3vm: ", "bold red"), text))
-    return 1
 
 
 app = typer.Typer(
@@ -78,7 +95,9 @@ def _command(*examples: str, without: tuple[str, ...] = ()) -> Callable[[Callabl
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         epilog = "\n\n".join(["[bold]Examples[/]", *[f"$ {line}" for line in examples]])
-        return app.command(help=_help_text(function), epilog=epilog)(options.with_options(function, without))
+        return app.command(cls=Command, help=_help_text(function), epilog=epilog)(
+            options.with_options(function, without)
+        )
 
     return decorate
 
@@ -158,7 +177,7 @@ def predict(
     from s3vm.cli.model import run_predict
 
     if verbosity.json and output == "-":
-        raise ValueError("--json needs a file for the predictions: -o out.csv")
+        raise options.UsageError("--json needs a file for the predictions: -o out.csv")
     run_predict(verbosity.screen(), model, data, output, scores, probabilities, keep, drop, zero_based, jobs)
 
 
@@ -200,7 +219,11 @@ def info(model: options.Model, verbosity: Verbosity) -> None:
 def export(
     *,
     model: options.Model,
-    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="An .onnx file, or .s3vm with --compress.")],
+    output: Annotated[
+        str | None,
+        typer.Argument(metavar="OUTPUT", help="An .onnx file, or .s3vm with --compress.", show_default=False),
+    ] = None,
+    named: Annotated[str | None, option("--output", "-o", metavar="FILE", help="The same as OUTPUT.")] = None,
     compress: Annotated[
         str | None, option(metavar="FILE", help="Make the model smaller, using rows like those to predict.")
     ] = None,
@@ -210,7 +233,9 @@ def export(
     """Convert a model to ONNX, or to a smaller one that predicts nearly the same."""
     from s3vm.cli.model import run_export
 
-    run_export(verbosity.screen(), model, output, compress, tolerance)
+    if (output is None) == (named is None):
+        raise options.UsageError("give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT")
+    run_export(verbosity.screen(), model, output or named or "", compress, tolerance)
 
 
 @_command(
@@ -316,7 +341,9 @@ def suggest(
 @_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))
 def demo(
     *,
-    picture: Annotated[str | None, option(metavar="FILE", help="Also draw a picture.", panel=options.OUTPUT)] = None,
+    picture: Annotated[
+        str | None, option("--picture", "-o", metavar="FILE", help="Also draw a picture.", panel=options.OUTPUT)
+    ] = None,
     jobs: options.Jobs = -1,
     verbosity: Verbosity,
 ) -> None:

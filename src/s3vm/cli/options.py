@@ -20,6 +20,10 @@ OF_CLASSES = ("class_weight", "prior", "threshold", "positive")
 LONG_RUNS = ("stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
 
+class UsageError(ValueError):
+    """Options that are invalid, or do not go together."""
+
+
 def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
@@ -42,7 +46,10 @@ def with_options(command: Callable[..., None], without: Sequence[str] = ()) -> C
     def run(**values: Any) -> None:
         for name, kind in groups.items():
             names = [entry.name for entry in fields(kind) if entry.name in values]
-            values[name] = kind(**{entry: values.pop(entry) for entry in names})
+            try:
+                values[name] = kind(**{entry: values.pop(entry) for entry in names})
+            except ValueError as problem:
+                raise UsageError(str(problem)) from problem
         command(**values)
 
     vars(run)["__signature__"] = Signature([entry for entry in parameters if entry.name not in without])

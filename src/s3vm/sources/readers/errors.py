@@ -24,7 +24,7 @@ def nearest(names: Sequence[str], known: Sequence[str]) -> str:
     hints, lacks_hint = [], False
     for name in names:
         name = shortened(name, 80) if name.strip() else name
-        near = get_close_matches(name, known, 3, 0.6) or get_close_matches(name.lower(), known, 3, 0.4)
+        near = get_close_matches(name, known, 3, 0.6) or get_close_matches(name.lower(), known, 3, 0.55)
         hints.append(f"{name!r} (did you mean {' or '.join(map(repr, near))}?)" if near else repr(name))
         lacks_hint |= not near
     return listed(hints) + (f" (there are {listed(list(map(repr, known)))})" if lacks_hint else "")
