@@ -339,6 +339,7 @@ def test_report(folder, tmp_path):
     assert "mails.csv" in page
     assert "Test error" in page
     assert "<td>width</td>" in page, "the column that matters, by its name"
+    assert re.search(r"<td>width -?[\d.]+, height -?[\d.]+</td>", page), "what a row to label says"
 
 
 class Interrupted(TSG):

@@ -1,6 +1,7 @@
 """Which rows to label next, and whether more labels would help."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_blobs
@@ -113,4 +114,9 @@ def test_columns_that_matter():
     clf, _, _, (X, y) = moons()
     table = column_importance(clf, X, y, ["across", "up"])
     assert set(table["column"]) == {"across", "up"}
-    assert column_importance(clf, sparse.csr_array(X), y, ["across", "up"]) is None
+    assert column_importance(clf, sparse.csr_array(X), y, ["across", "up"]) == table
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    assert column_importance(clf, frame.set_axis([0, 1], axis=1), y, ["across", "up"]) == table
+    together = column_importance(clf, X, y, ["place", "place"])
+    assert together["column"] == ["place"], "features of one column are shuffled together"
+    assert column_importance(clf, X, y, [f"column {k}" for k in range(101)]) is None

@@ -1,6 +1,7 @@
 """`s3vm fit` and `s3vm tune`."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +19,12 @@ from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
 from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, threshold_facts, verdict
-from s3vm.inspect.fit_report import FitReport
+from s3vm.inspect.fit_report import FitReport, Origin, row_text
+from s3vm.inspect.labelling import LabelledTable
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
+_MOST_TEXT = 50_000_000  # bytes of a file whose rows are shown in a report
 _REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
 
 
@@ -69,12 +72,29 @@ def run_fit(
             labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
             title = f"What was learnt from {Path(files.data).name}"
             more = {"data": files.data, "scaled": not settings.no_scale}
-            page = FitReport(clf, model.rows, labels, test_rows, names)
+            columns = [plan.name for plan in data.encoder.plan_ for _ in plan.feature_names]
+            origin = Origin(names, columns or names, _row_texts(files))
+            page = FitReport(clf, model.rows, labels, test_rows, origin)
             page.write(report, title, more)
         result |= {"report": report, "more_labels": page.outlook}
     screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
+
+
+def _row_texts(files: InputFiles) -> Callable[[int], str]:
+    """What a row of a csv file says; nothing for large files and others, and for rows of other files."""
+    path = Path(files.data)
+    if path.suffix.lower() not in (".csv", ".tsv") or path.stat().st_size > _MOST_TEXT:
+        return lambda row: ""
+    table = LabelledTable(path, path, str(files.target))
+    others = [(at, name) for at, name in enumerate(table.names) if at != table.at]
+
+    def text(row: int) -> str:
+        cells = {name: table.rows[row][at] for at, name in others} if row < len(table.rows) else {}
+        return row_text(cells)
+
+    return text
 
 
 def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -67,11 +67,19 @@ def settings(clf: Any) -> dict[str, Any]:
     return steps | classifier.get_params(deep=False) | fitted
 
 
+class Origin(NamedTuple):
+    """The file that rows come from: the names of the features, the column of each, and what a row says."""
+
+    features: list[str]
+    columns: list[str]
+    row_text: Callable[[int], str]
+
+
 class FitReport:
-    """A classifier, the rows it was fitted to, and its predictions for test rows; `columns` are the rows' names."""
+    """A classifier, the rows it was fitted to, and its predictions for test rows."""
 
     def __init__(
-        self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None, columns: list[str] | None = None
+        self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None, origin: Origin | None = None
     ) -> None:
         self.clf, self.X, self.y = clf, X if hasattr(X, "shape") else np.asarray(X), y
         self.test_rows, self.test = test, None
@@ -86,7 +94,9 @@ class FitReport:
             scores = clf.decision_function(_safe_indexing(test[0], rows)).reshape(len(rows), -1)
             self.test = score_measures(codes[rows], scores, clf.classes_)
             self.test_rows = _safe_indexing(test[0], rows), clf.classes_[codes[rows]]
-        self.columns_of_rows = columns or self.sample.feature_names
+        names = self.sample.feature_names
+        self.origin = Origin(names, names, self._row_text) if origin is None else origin
+        self.first = 0 if origin is None else 1  # the number of the first row
         self.held_out = diagnostics.held_out_measures(self.classifier)
         self.judged = self.test or self.held_out
 
@@ -196,10 +206,10 @@ class FitReport:
         if self.outlook is not None:
             yield Section("Would more labels help?", self.outlook["sentence"])
         judge = HalfFit(self.clf, *self.test_rows, {}) if self.test_rows is not None else self.half
-        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.columns_of_rows)
+        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.origin.columns)
         if table:
             text = "By how much the error rises where the values of a column are shuffled among rows not trained on."
-            n_others = self.X.shape[1] - len(table["column"])
+            n_others = len(set(self.origin.columns)) - len(table["column"])
             text += f" Of the other {n_others:,} columns, no effect is measurable." if n_others else ""
             yield Section("Which columns matter", text, table={k: v[:_MOST_COLUMNS] for k, v in table.items()})
 
@@ -208,11 +218,11 @@ class FitReport:
         n, rows = len(doubtful["row"]), doubtful["row"][:_MOST_ROWS]
         text = (
             f"Labels that contradict the prediction of a model that was not trained on them: {n:,}, the worst first. "
-            "Either the label is wrong, or the row is unusual. Rows are counted from 0."
+            f"Either the label is wrong, or the row is unusual. Rows are counted from {self.first}."
         )
         doubts = [f"{doubt:.1%}" for doubt in doubtful["doubt"][:_MOST_ROWS]]
-        columns = {name: doubtful[name][:_MOST_ROWS] for name in ("row", "label", "predicted")}
-        return Section("Rows to check", text, table=columns | {"doubt": doubts} | self._values(rows))
+        columns = {name: doubtful[name][:_MOST_ROWS] for name in ("label", "predicted")}
+        return Section("Rows to check", text, table=self._rows(rows, columns | {"doubt": doubts}))
 
     def next_rows(self) -> Section:
         estimator = getattr(self.clf, "best_estimator_", self.clf)
@@ -223,16 +233,19 @@ class FitReport:
             "differ from each other. Every fifth is drawn at random, so that the classes' shares can be estimated."
         )
         predicted = self.clf.predict(_safe_indexing(self.X, rows))
-        return Section("What to label next", text, table={"row": rows, "predicted": predicted} | self._values(rows))
+        return Section("What to label next", text, table=self._rows(rows, {"predicted": predicted}))
 
-    def _values(self, rows: Array) -> dict[str, list[str]]:
-        """What is in the first columns of a frame, in one column that a narrow screen can wrap."""
-        if not hasattr(self.X, "columns") or (len(rows) and rows.max() >= len(self.X)):
-            return {}
-        some = _safe_indexing(self.X, rows)
-        columns = {str(name): list(some[name]) for name in list(self.X.columns[:_MOST_VALUES])}
-        cells = ([f"{name} {cell_text(cell)}" for cell in column] for name, column in columns.items())
-        return {"first columns": [", ".join(texts) for texts in zip(*cells, strict=True)]}
+    def _rows(self, rows: Array, columns: dict[str, Any]) -> dict[str, Any]:
+        """A table of rows by number, with what is in them in one column, which a narrow screen can wrap."""
+        texts = [self.origin.row_text(int(row)) for row in rows]
+        return {"row": rows + self.first} | columns | ({"first columns": texts} if any(texts) else {})
+
+    def _row_text(self, row: int) -> str:
+        """What is in the first columns of a frame."""
+        if not hasattr(self.X, "columns") or row >= len(self.X):
+            return ""
+        some = _safe_indexing(self.X, [row])
+        return row_text({str(name): cell_text(next(iter(some[name]))) for name in some.columns[:_MOST_VALUES]})
 
     def details(self) -> Iterator[Section]:
         if self.safety is not None and self.safety.scores:
@@ -271,7 +284,7 @@ class FitReport:
         return table
 
     def columns(self, model: Model) -> Section:
-        largest = diagnostics.largest_weights(model, self.columns_of_rows, _MOST_COLUMNS)
+        largest = diagnostics.largest_weights(model, self.origin.features, _MOST_COLUMNS)
         if largest is None:
             text = f"Rows are projected on {diagnostics.projection_text(model)}."
             return Section("The columns", text)
@@ -307,6 +320,11 @@ class FitReport:
         if self.X.shape[1] == 2:
             figure = _draw(plot.draw_boundary, self.sample, height=3.8)
             yield Section("Decision boundary", figure=figure, data=diagnostics.sample_columns(self.sample))
+
+
+def row_text(cells: Mapping[str, str]) -> str:
+    """The first cells of a row, in a line."""
+    return ", ".join(f"{name} {cell}" for name, cell in list(cells.items())[:_MOST_VALUES])
 
 
 def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:

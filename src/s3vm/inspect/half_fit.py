@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.inspection import permutation_importance
 from sklearn.utils import _safe_indexing
 
 from s3vm._utils.typing import Array
@@ -79,14 +78,29 @@ def _error_text(measures: dict[str, Any]) -> str:
 
 
 def column_importance(estimator: Any, X: Any, y: Array, names: list[str]) -> dict[str, list[Any]] | None:
-    """By how much the error rises where a column's values are shuffled among rows that were not trained on."""
-    if sparse.issparse(X) or X.shape[1] > _MOST_COLUMNS:
+    """By how much the error rises where a column's values are shuffled among rows that were not trained on.
+
+    `names` are those of the columns that the features come from: features of one column are shuffled together.
+    """
+    is_frame = hasattr(X, "isetitem")
+    if len(set(names)) > _MOST_COLUMNS or not (is_frame or isinstance(X, np.ndarray) or sparse.issparse(X)):
         return None
-    rows = np.random.default_rng(0).permutation(len(y))[:_MOST_ROWS]
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(y))[:_MOST_ROWS]
     X, y = _safe_indexing(X, rows), y[rows]
-    rise = permutation_importance(estimator, X, y, scoring="accuracy", n_repeats=_REPEATS, random_state=0)
-    order = np.argsort(-rise.importances_mean, kind="stable")
-    order = order[rise.importances_mean[order] > 0]
-    mean, spread = rise.importances_mean[order], rise.importances_std[order]
-    texts = [f"{100 * m:.1f} ± {100 * s:.1f} points" for m, s in zip(mean, spread, strict=True)]
-    return {"column": [names[at] for at in order], "rise of the error": texts}
+    X = X.toarray() if sparse.issparse(X) else X
+    correct, rises = np.mean(estimator.predict(X) == y), {}
+    for name in dict.fromkeys(names):
+        rise = []
+        for _ in range(_REPEATS):
+            shuffled, order = X.copy(), rng.permutation(len(y))
+            for at in (at for at, other in enumerate(names) if other == name):
+                if is_frame:
+                    shuffled.isetitem(at, X.iloc[order, at].array)
+                else:
+                    shuffled[:, at] = X[order, at]
+            rise.append(correct - np.mean(estimator.predict(shuffled) == y))
+        rises[name] = 100 * np.mean(rise), 100 * np.std(rise)
+    matter = sorted((name for name in rises if rises[name][0] > 0), key=lambda name: -rises[name][0])
+    texts = [f"{mean:.1f} ± {spread:.1f} points" for mean, spread in (rises[name] for name in matter)]
+    return {"column": matter, "rise of the error": texts}

@@ -20,6 +20,7 @@ from s3vm.sources.readers.labels import labels_of
 
 _IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 _DELIMITERS = ",;\t"
+_MOST_CELL = 1 << 30  # characters; the default of 131,072 is less than some texts have
 _MOST_BODY = 10_000  # bytes of a request
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; img-src 'self'; connect-src 'self'"
 # What a fit says: the held-out error with its interval, if it is known, and the numbers of the rows to label next.
@@ -34,6 +35,7 @@ class LabelledTable:
 
     def __init__(self, data: Path, output: Path, target: str, marks: Iterable[str] = ()) -> None:
         self.folder, self.output = data.parent, output
+        csv.field_size_limit(_MOST_CELL)
         with open(output if output.exists() else data, newline="", encoding="utf-8-sig") as file:
             head = file.readline()
             self._delimiter = max(_DELIMITERS, key=head.count)
