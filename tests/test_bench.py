@@ -123,6 +123,7 @@ def children(pid):
         return [int(one) for one in file.read().split()]
 
 
+@pytest.mark.long
 def test_interrupted_runs_go_on(tiny):
     output, before, workers, shown = tiny
     rows = {row["key"]: row for row in rows_of(output)}
@@ -136,6 +137,7 @@ def test_interrupted_runs_go_on(tiny):
     assert not any(os.path.exists(f"/proc/{pid}") for pid in workers), "workers end when nobody listens"
 
 
+@pytest.mark.long
 def test_one_row_a_run(tiny):
     rows = rows_of(tiny[0])
     counts = Counter((row["part"], row["status"]) for row in rows)
@@ -171,6 +173,7 @@ def test_one_row_a_run(tiny):
     )
 
 
+@pytest.mark.long
 def test_nothing_is_left_to_do(tiny, monkeypatch):
     monkeypatch.setattr(runner._Worker, "_start", lambda self: pytest.fail("nothing should run"))
     output = tiny[0]
@@ -530,6 +533,7 @@ def test_report_of_a_large_experiment(tmp_path):
     assert {"timeout", "memory", "crash"} <= set(page.texts)
 
 
+@pytest.mark.long
 def test_report(tiny, tmp_path):
     output = tmp_path / "report.html"
     command("report", tiny[0], "-o", output)
@@ -646,7 +650,6 @@ def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, args, message):
     assert [path.name for path in tmp_path.iterdir()] == ["e.toml"]
 
 
-@pytest.mark.long
 def test_a_worker_finds_the_package_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
