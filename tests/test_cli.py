@@ -2,16 +2,19 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -689,6 +692,69 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert 'pip install "s3vm[report]"' in complaint("demo", "--picture", tmp_path / "demo.png")
     assert "must end in .png" in complaint("demo", "--picture", tmp_path / "demo.txt")
+
+
+# Standard input and output, JSON lines
+
+
+def piped(content, *args, code=0):
+    """The outcome of a command that reads `content` from standard input."""
+    result = CliRunner().invoke(app, [str(arg) for arg in args], input=content, env={"COLUMNS": "120", "TERM": "dumb"})
+    assert result.exit_code == code, f"{result.stderr}\n{result.exception!r}"
+    return result
+
+
+def as_lines(table):
+    return "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+
+
+def test_rows_from_standard_input(folder, tmp_path):
+    held, model = (folder / "held.csv").read_bytes(), folder / "spam.s3vm"
+    expected = run("predict", model, folder / "held.csv", "-p").stdout
+    assert piped(held, "predict", model, "-", "-p").stdout == expected
+    assert piped(held, "predict", model, "/dev/stdin", "-p").stdout == expected
+    shown = piped(held, "evaluate", model, "-", "-t", "label").stdout
+    assert shown.startswith("standard input  ")
+    facts = json.loads(piped(held, "evaluate", model, "-", "-t", "label", "--json").stdout)
+    assert facts["file"] == "standard input"
+    options = ("-t", "label", "--C", 1, "--gamma", 1, "-q", "-o")
+    piped((folder / "mails.csv").read_bytes(), "fit", "-", *options, tmp_path / "piped.s3vm")
+    run("fit", folder / "mails.csv", *options, tmp_path / "read.s3vm")
+    decisions = [s3vm.load(tmp_path / f"{name}.s3vm")[-1].model_.weights for name in ("piped", "read")]
+    np.testing.assert_array_equal(*decisions)
+    assert "standard input has no column 'labl'" in piped(held, "fit", "-", "-t", "labl", code=1).stderr
+    assert "standard input is empty" in piped(b"", "fit", "-", "-t", "label", code=1).stderr
+
+
+def test_rows_from_a_pipe(folder, tmp_path):
+    """As the shell gives them for <(command)."""
+    pipe, held = tmp_path / "pipe", (folder / "held.csv").read_bytes()
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_bytes, args=(held,))
+    writing.start()
+    found = run("predict", folder / "spam.s3vm", pipe).stdout
+    writing.join()
+    assert found == run("predict", folder / "spam.s3vm", folder / "held.csv").stdout
+
+
+def test_json_lines(folder, tmp_path):
+    held, model = pa_csv.read_csv(folder / "held.csv"), folder / "spam.s3vm"
+    (tmp_path / "held.jsonl").write_text(as_lines(held))
+    table = pd.read_csv(io.StringIO(run("predict", model, folder / "held.csv", "-p", "--keep", "id").stdout))
+    of_lines = pd.read_csv(io.StringIO(run("predict", model, tmp_path / "held.jsonl", "-p", "--keep", "id").stdout))
+    pd.testing.assert_frame_equal(of_lines, table, rtol=1e-5)  # the decimals in csv become float32 in one step
+    lines = piped(as_lines(held), "predict", model, "-", "--format", "jsonl", "-p", "--keep", "id").stdout
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert list(rows[0]) == list(table.columns)
+    assert [row["prediction"] for row in rows] == table["prediction"].tolist()
+    np.testing.assert_allclose([row["probability_spam"] for row in rows], table["probability_spam"], rtol=1e-5)
+    run("predict", model, tmp_path / "held.jsonl", "-o", tmp_path / "out.jsonl", "-p", "--keep", "id")
+    assert (tmp_path / "out.jsonl").read_text() == lines
+    some = as_lines(pa_csv.read_csv(folder / "mails.csv"))
+    piped(some, "fit", "-", "--format", "jsonl", "-t", "label", "--C", 1, "--gamma", 1, "-o", tmp_path / "m.s3vm")
+    wrong = piped('{"width": 1', "predict", model, "-", "--format", "jsonl", code=1).stderr
+    assert "standard input cannot be read as JSON, one object per line" in wrong
+    assert "standard output is csv or jsonl" in complaint("predict", model, "a.csv", "--format", "parquet", code=2)
 
 
 # What the user may get wrong

@@ -160,8 +160,12 @@ def predict(
     model: options.Model,
     data: options.Data,
     output: Annotated[
-        str, option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz) or Parquet file; - is standard output.")
+        str,
+        option(
+            "--output", "-o", metavar="FILE", help="CSV (or .csv.gz), Parquet or .jsonl file; - is standard output."
+        ),
     ] = "-",
+    file_format: options.Format = None,
     scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
     keep: Annotated[list[str], options.names_option(help="Columns of DATA to copy to the output.")],
@@ -178,7 +182,21 @@ def predict(
 
     if verbosity.json and output == "-":
         raise options.UsageError("--json needs a file for the predictions: -o out.csv")
-    run_predict(verbosity.screen(), model, data, output, scores, probabilities, keep, drop, zero_based, jobs)
+    if output == "-" and file_format not in (None, "csv", "jsonl"):
+        raise options.UsageError(f"--format {file_format}: standard output is csv or jsonl; give a file, -o FILE")
+    run_predict(
+        verbosity.screen(),
+        model,
+        data,
+        output,
+        file_format or "csv",
+        scores,
+        probabilities,
+        keep,
+        drop,
+        zero_based,
+        jobs,
+    )
 
 
 @_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
@@ -187,6 +205,7 @@ def evaluate(
     model: options.Model,
     data: options.Data,
     target: options.Target = None,
+    file_format: options.Format = None,
     mark: options.Mark,
     zero_based: options.ZeroBased = None,
     positive: options.Positive = None,
@@ -225,7 +244,12 @@ def export(
     ] = None,
     named: Annotated[str | None, option("--output", "-o", metavar="FILE", help="The same as OUTPUT.")] = None,
     compress: Annotated[
-        str | None, option(metavar="FILE", help="Make the model smaller, using rows like those to predict.")
+        str | None,
+        option(
+            metavar="FILE",
+            help="Make the model smaller, using rows like those to predict.",
+            callback=options.from_stream,
+        ),
     ] = None,
     tolerance: Annotated[float, option(help="Fraction of rows whose class may change.")] = 0.01,
     verbosity: Verbosity,
@@ -306,6 +330,8 @@ def label(
     Shows one row after the other, takes its label by a key, and saves every label at once; the model is fitted again
     meanwhile, and chooses the rows that come next. Another call with the same output continues.
     """
+    if output is None and Path(files.data).name.startswith("stdin."):
+        raise options.UsageError("--output FILE is needed for rows of standard input")
     from s3vm.cli.label import run_label
 
     run_label(verbosity.screen(), files, settings, output, classes, port, browser)

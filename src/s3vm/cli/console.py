@@ -1,6 +1,7 @@
 """Output for people and for scripts: progress bars, tables, warnings, JSON."""
 
 import json
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,8 @@ from rich.text import Text
 
 from s3vm import __version__
 from s3vm._utils.progress import Bar
+
+_COPY = re.compile(r"[^\s\"']*s3vm-stdin-\w+[\\/]+stdin\.\w+")  # of `options.from_stream`
 
 
 class Screen:
@@ -68,7 +71,7 @@ class Screen:
         """Prints the result of a command as JSON, or its summary, and the warnings."""
         if self._json:
             result = {"command": command, "s3vm": __version__, **result, "warnings": self._warnings}
-            print(json.dumps(_to_json(result), indent=2, allow_nan=False))
+            print(_COPY.sub("standard input", json.dumps(_to_json(result), indent=2, allow_nan=False)))
             return
         if self._quiet:
             return
@@ -89,6 +92,7 @@ def _refresh(bar: Bar) -> None:
 def printable(value: Any) -> Any:
     """Replaces control characters in all text: a file may name its classes and columns as it likes."""
     if isinstance(value, str):
+        value = _COPY.sub("standard input", value)
         return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
     if isinstance(value, Mapping):
         return {printable(key): printable(entry) for key, entry in value.items()}

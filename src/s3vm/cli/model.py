@@ -91,6 +91,7 @@ def run_predict(
     model: str,
     data: str,
     output: str,
+    stdout_format: str,
     with_scores: bool,
     with_probabilities: bool,
     keep: Sequence[str],
@@ -112,7 +113,10 @@ def run_predict(
     stream = loaded.stream(data, keep=keep, drop=drop, zero_based=zero_based)
     classes, start = pa.array(clf.classes_), time.perf_counter()
     counts = np.zeros(len(classes), dtype=np.int64)
-    with screen.progress(f"predicting {Path(data).name}") as report_progress, readers.Writer(output) as writer:
+    with (
+        screen.progress(f"predicting {Path(data).name}") as report_progress,
+        readers.Writer(output, stdout_format) as writer,
+    ):
         for batch in stream:
             scores = loaded.scores(batch.rows)
             codes = predicted_codes(scores)

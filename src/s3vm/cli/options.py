@@ -1,11 +1,15 @@
 """The options that several commands share: what to read, how to train, what to print."""
 
 import csv
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial, wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,10 +79,43 @@ def _completion(module: str, names: str) -> Callable[[str], list[str]]:
 _complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
 
 
+def from_stream(ctx: typer.Context, name: str | None) -> str | None:
+    """The file, or a copy of what comes from standard input or a pipe, which can be read again and again."""
+    is_stream = name in ("-", "/dev/stdin") or (name and os.path.exists(name) and not os.path.isfile(name))
+    if name is None or not is_stream or os.path.isdir(name) or ctx.resilient_parsing:
+        return name
+    folder = ctx.with_resource(TemporaryDirectory(prefix="s3vm-stdin-"))
+    path = os.path.join(folder, f"stdin.{ctx.params.get('file_format') or 'csv'}")
+    with open(path, "wb") as copy:
+        if name in ("-", "/dev/stdin"):
+            copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with open(name, "rb") as pipe:
+                copyfileobj(pipe, copy)
+    return path
+
+
+def from_streams(ctx: typer.Context, names: list[str] | None) -> list[str]:
+    return [str(from_stream(ctx, name)) for name in names or ()]
+
+
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="CSV (or .csv.gz), Parquet, SVMlight or NPZ file, or a folder.", show_default=False
+        metavar="DATA",
+        help="CSV (or .csv.gz), Parquet, JSON lines, SVMlight or NPZ file, or a folder; - is standard input.",
+        show_default=False,
+        callback=from_stream,
+    ),
+]
+Format = Annotated[
+    str | None,
+    option(
+        "--format",
+        metavar="NAME",
+        help="Format of standard input and output: csv (the default), jsonl; for input also parquet, svmlight or npz.",
+        panel=COLUMNS,
+        is_eager=True,
     ),
 ]
 Model = Annotated[
@@ -87,7 +124,7 @@ Model = Annotated[
 Target = Annotated[
     str | None, option("--target", "-t", metavar="COLUMN", help="Label column; required for CSV and Parquet.")
 ]
-Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.")]
+Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.", callback=from_stream)]
 Drop = Annotated[list[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
 Mark = Annotated[
     list[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
@@ -139,10 +176,15 @@ class InputFiles:
 
     data: Data
     target: Target = None
+    file_format: Format = None
     unlabeled: Annotated[
         list[str],
         _column_option(
-            metavar="FILE", help="Additional unlabelled rows. Repeatable.", default_factory=list, show_default=False
+            metavar="FILE",
+            help="Additional unlabelled rows. Repeatable.",
+            default_factory=list,
+            show_default=False,
+            callback=from_streams,
         ),
     ] = field(default_factory=list)
     features: Annotated[

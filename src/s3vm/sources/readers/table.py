@@ -29,7 +29,7 @@ from s3vm.sources.readers.matrices import (
     is_compressed,
     settle_columns,
 )
-from s3vm.sources.readers.tabular import CsvFile, ParquetFile, TabularFile, is_utf8
+from s3vm.sources.readers.tabular import CsvFile, JsonFile, ParquetFile, TabularFile, is_utf8
 from s3vm.sources.values import USUAL_MARKS
 
 FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
@@ -37,6 +37,8 @@ FORMATS: dict[str, type[TabularFile] | type[MatrixFile]] = {
     ".tsv": CsvFile,
     ".parquet": ParquetFile,
     ".pq": ParquetFile,
+    ".jsonl": JsonFile,
+    ".ndjson": JsonFile,
     ".svmlight": SvmlightFile,
     ".libsvm": SvmlightFile,
     ".svm": SvmlightFile,
@@ -165,8 +167,9 @@ def stream(
     Parameters
     ----------
     path : str, path or list of them
-        ``.csv`` or ``.tsv``, ``.parquet``, ``.svmlight`` (``.libsvm``, ``.svm``), ``.npz`` with the array `X`, or the
-        parts of a CSR matrix, and `y`; ``.npy``. Text and npz files may be compressed (``.csv.gz``, ``.bz2``, ``.xz``).
+        ``.csv`` or ``.tsv``, ``.parquet``, ``.jsonl`` or ``.ndjson``, ``.svmlight`` (``.libsvm``, ``.svm``), ``.npz``
+        with the array `X`, or the parts of a CSR matrix, and `y`; ``.npy``. Text and npz files may be compressed
+        (``.csv.gz``, ``.bz2``, ``.xz``).
     target : the column of labels, or None; any name will do for svmlight files
     features : names of columns, in this order, or how many there must be; None takes all that have a name
     drop : names of columns that are not features
@@ -176,7 +179,7 @@ def stream(
     encode : function that makes rows of a dict of columns, which may hold anything, or of a matrix, such as
         ``partial(encoder.encode, misfits=Misfits())`` of a fitted `s3vm.TableEncoder`; None: columns hold numbers
     pieces : whether to read svmlight files in pieces, after reading them once to find the columns
-    file_format : "csv", "parquet", "svmlight", "npz" or "npy"; None: by the name of the file
+    file_format : "csv", "parquet", "jsonl", "svmlight", "npz" or "npy"; None: by the name of the file
     header : whether the first line of a csv file has names; else they are f0, f1, ...; None: if no number is in it
     zero_based : whether columns of svmlight files are counted from 0; None: if any of the files has a column 0
 

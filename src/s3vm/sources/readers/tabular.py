@@ -1,4 +1,4 @@
-"""Files whose columns have names and types: csv and Parquet.
+"""Files whose columns have names and types: csv, Parquet and JSON lines.
 
 The libraries that parse files raise whatever they like for a file that is damaged or forged: errors of compression, of
 arithmetic, of Python's own parser. Each format turns all of them into a TableError.
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from s3vm._utils.input_checks import shortened
@@ -29,6 +30,8 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _PARQUET_ROWS = 1 << 14  # rows that are read together
 _PAGE_BYTES = 1 << 16
 _WHOLE_BYTES = 64 << 20  # a smaller row group is decoded at once, which is faster
+
+_MOST_JSON = (1 << 31) - 1  # bytes that Arrow parses together
 
 _Arrays = dict[str, pa.Array]  # by the names of columns
 
@@ -246,6 +249,30 @@ class ParquetFile(TabularFile):
 
     def _broken(self, problem: Exception) -> TableError:
         return TableError(f"{self.path} is not a parquet file, or is damaged: {shortened(problem)}")
+
+
+class JsonFile(TabularFile):
+    """JSON lines: an object per line, read whole."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with pa.input_stream(path, compression="detect") as file:
+                content = file.read()
+            options = pa_json.ReadOptions(block_size=min(max(len(content), 1), _MOST_JSON))
+            self._table = pa_json.read_json(pa.BufferReader(content), options)
+            self._table.validate(full=True)
+        except Exception as problem:
+            raise TableError(f"{path} cannot be read as JSON, one object per line: {shortened(problem)}") from None
+        self.set_types(self._table.schema)
+        self.groups = [self._table.num_rows]
+
+    def example(self, name: str) -> str:
+        return _quoted_value(self._table[name].to_pylist())
+
+    def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
+        for batch in self._table.select([*numbers, *others]).to_batches(_PARQUET_ROWS):
+            yield _cast_numbers(batch, numbers, pa.from_numpy_dtype(dtype))
 
 
 def _quoted_value(values: Iterable[Any]) -> str:

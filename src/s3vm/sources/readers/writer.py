@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -19,14 +20,16 @@ from s3vm.sources.readers.tabular import is_utf8
 
 
 class Writer:
-    """Writes columns to a csv or parquet file, some rows at a time.
+    """Writes columns to a csv, parquet or JSON lines file, some rows at a time.
 
     The file appears once it is complete: if something fails, an existing file stays as it is.
 
     Parameters
     ----------
     path : str or path
-        ``.csv`` (or ``.csv.gz``), ``.parquet``, or ``-``, which is csv on standard output.
+        ``.csv`` (or ``.csv.gz``), ``.parquet``, ``.jsonl``, or ``-``, which is standard output.
+    file_format : "csv" or "jsonl", default "csv"
+        What goes to standard output.
 
     Examples
     --------
@@ -37,15 +40,15 @@ class Writer:
     ham,-0.25
     """
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: Any, file_format: str = "csv") -> None:
         self._path = os.fspath(path)
-        name = self._path.lower()
-        self._is_csv = name == "-" or name.endswith((".csv", ".csv.gz"))
-        if not self._is_csv and not name.endswith((".parquet", ".pq")):
-            raise TableError(f"{path} cannot be written: its name must end in .csv, .csv.gz or .parquet")
+        name = f"-.{file_format}" if self._path == "-" else self._path.lower()
+        self._is_csv, self._is_json = name.endswith((".csv", ".csv.gz")), name.endswith((".jsonl", ".ndjson"))
+        if not (self._is_csv or self._is_json or name.endswith((".parquet", ".pq"))):
+            raise TableError(f"{path} cannot be written: its name must end in .csv, .csv.gz, .jsonl or .parquet")
         if not is_utf8(os.fsencode(self._path)):  # Arrow takes no other names
             raise TableError(f"{self._path!r} cannot be written: the file name is not UTF-8")
-        if name != "-" and not Path(self._path).resolve().parent.is_dir():
+        if self._path != "-" and not Path(self._path).resolve().parent.is_dir():
             raise TableError(f"{path} cannot be written: there is no such folder")
         self._sink: Any = None
         self._parquet: pq.ParquetWriter | None = None
@@ -87,6 +90,10 @@ class Writer:
 
     def _append(self, columns: Mapping[str, Any]) -> None:
         table = pa.table(dict(columns))
+        if self._is_json:
+            lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.to_pylist()]
+            self._put("".join(lines).encode())
+            return
         if not self._is_csv:
             if self._parquet is None:
                 self._parquet = self._open_files.enter_context(pq.ParquetWriter(self._sink, table.schema))
