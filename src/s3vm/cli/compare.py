@@ -223,23 +223,21 @@ def _advice(outcomes: list[dict[str, Any]]) -> str:
     ranked = sorted((outcome for outcome in outcomes if "wrong" in outcome), key=lambda outcome: outcome["error"])
     if not ranked:
         return "Every method failed."
-    best, close = ranked[0], []
-    for other in ranked[1:]:
-        change, spread = _difference(other["wrong"], best["wrong"])
-        if change > spread:
-            break
-        close.append(other["method"])
-    if not close:
-        text = f"Take {best['method']}: its error is the lowest, {best['error']:.1%}."
-        return (
-            text if len(ranked) == 1 else f"{text} The next is {100 * change:.1f} ± {100 * spread:.1f} points higher."
+    best = ranked[0]
+    gaps = {other["method"]: _difference(other["wrong"], best["wrong"]) for other in ranked[1:]}
+    close = [name for name, (change, spread) in gaps.items() if change <= spread]
+    text = f"Take {best['method']}: its error is the lowest, {best['error']:.1%}."
+    if close:
+        text = (
+            f"Lowest error: {best['method']}, {best['error']:.1%}. Within chance of it: {', '.join(close)}. Take the "
+            "simplest of these."
         )
-    ours = next((name for name in (best["method"], *close) if name == _OURS), None)
-    others = [name for name in (best["method"], *close) if name != ours]
-    names = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
-    if ours is None:
-        return f"Take one of {names}: their errors differ by no more than chance. {_OURS} is behind."
-    return f"Take {_OURS} or {names}: their errors differ by no more than chance, so take what is simplest for you."
+    behind = [name for name in gaps if name not in close and (name == _OURS or not close)]
+    if behind:
+        name = _OURS if _OURS in behind else behind[0]
+        change, spread = gaps[name]
+        text += f" That of {name} is {100 * change:.1f} ± {100 * spread:.1f} points higher."
+    return text
 
 
 def _difference(wrong: Array, other: Array) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ _MEASURES = {
     "average_precision": ("average precision", ".1%"),
 }
 _MOST_COLUMNS, _MOST_ROWS, _MOST_VALUES = 20, 10, 4  # in tables: columns, rows, and columns of these rows
+_MOST_TEXT = 80  # letters of a cell
 _MOST_CLASSES = 5  # with more, confusions are listed
 _WIDTH = 4.8  # inches: narrow enough to be readable on a phone
 
@@ -324,7 +326,7 @@ class FitReport:
 
 def row_text(cells: Mapping[str, str]) -> str:
     """The first cells of a row, in a line."""
-    return ", ".join(f"{name} {cell}" for name, cell in list(cells.items())[:_MOST_VALUES])
+    return ", ".join(f"{name} {shorten(cell, _MOST_TEXT) or '–'}" for name, cell in list(cells.items())[:_MOST_VALUES])
 
 
 def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
