@@ -242,11 +242,11 @@ def _causes(lines):
     svm = {_key(line)[:3]: line["unlabeled"] for line in lines if line["method"] == "svm"}
     ours = [line for line in lines if line["method"] == METHODS[-1] and _key(line)[:3] in svm]
     rows = []
-    for cause in ("gaps", "neighbors", "directions", "column weights", "Laplacian", "did not lower"):
+    for cause in ("gaps", "neighbors", "directions", "column weights", "Laplacian", "using the supervised"):
         at = [line for line in ours if cause in line.get("safety", "")]
         gains = [100 * (line["unlabeled"] - svm[_key(line)[:3]]) for line in at]
         names = Counter(line["set"] for line in at).most_common(5)
-        name = "nothing of the unlabelled rows" if cause == "did not lower" else cause
+        name = "nothing of the unlabelled rows" if cause == "using the supervised" else cause
         row = {"accepted": name, "runs": f"{len(at)} of {len(ours)}"}
         row["error minus the SVM's there"] = f"{np.mean(gains):+.2f}" if at else ""
         rows.append(row | {"most often on": ", ".join(f"{name} {count}" for name, count in names)})
