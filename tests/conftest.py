@@ -34,7 +34,7 @@ if find_spec("torch") is None:
     LEFT_OUT["torch"] = 'torch is not installed: the tests of the GPU backend and of tensors were left out (".[gpu]")'
 if find_spec("mlflow") is None:
     LEFT_OUT["tools"] = "the tools of tests/ecosystem are not installed: their scripts were left out (make test-long)"
-collect_ignore = ["test_gpu.py"] if "torch" in LEFT_OUT else []
+collect_ignore = ["ecosystem", *(["test_gpu.py"] if "torch" in LEFT_OUT else [])]  # what looks for doctests imports all
 
 
 def pytest_collection_modifyitems(config, items):
