@@ -306,11 +306,15 @@ class Page:
             return "Not run."
         ladder = known[1 : known.index("ours") + 1] if "ours" in known else known[1:]
         bases = dict(zip(ladder[1:], ladder, strict=False)) | {ladder[0]: "svm"}
-        lines = []
+        lines, large, small = [], [], []
         for name in known[1:]:
             base = bases.get(name, "ours")
             effects = evaluation.effects(name, base)
             clear = [effect.mean for effect in effects.values() if effect.is_clear]
+            if len(clear) >= len(effects) / 2:
+                large.append(name)
+            elif not clear:
+                small.append(name)
             verdict = f"{sum(mean < 0 for mean in clear)} better, {sum(mean > 0 for mean in clear)} worse"
             against_svm = mean_points(evaluation.effects(name, "svm").values())
             lines.append([name, against_svm, base, mean_points(effects.values()), verdict if clear else "–"])
@@ -322,7 +326,9 @@ class Page:
             "Down to `ours`, each line adds one change to the line above it; below, each changes one thing in `ours`.\n"
             "*Clear* is more than two standard errors of a set's paired trials."
         )
-        return f"{text}\n\n{table(heading, lines)}"
+        shown = f"Clear on at least half of the sets: {'; '.join(large) or 'none'}."
+        shown += f" Clear on none: {'; '.join(small) or 'none'}. All others are clear on some."
+        return f"{text}\n\n{table(heading, lines)}\n\n{_wrapped(shown)}"
 
     def _missing(self) -> tuple[str, int]:
         """A table of the runs made, planned and missing of every part, and how many are missing."""
