@@ -1,9 +1,13 @@
 """What scikit-learn asks of every classifier, with either mark of an unlabelled row."""
 
 import inspect
+import sys
 
+import numpy as np
 import pytest
 from sklearn import config_context
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from effort import LONG
@@ -46,6 +50,32 @@ def test_estimator_checks(estimator, check):
 def test_estimator_checks_with_metadata_routing(estimator, check):
     with config_context(enable_metadata_routing=True):
         check(estimator)
+
+
+@pytest.mark.parametrize("solver", ["auto", "tsg"])
+@pytest.mark.parametrize("kind", [S3VMClassifier, S3VMClassifierCV])
+def test_no_estimator_of_scikit_learn_is_fitted_inside_a_fit(kind, solver):
+    """Metadata routing would refuse it, and MLflow's autolog would record each as a run of its own."""
+    fitted = set()
+
+    def watch(frame, event, _):
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("sklearn.") and frame.f_code.co_name.startswith(("fit", "partial_fit")):
+            fitted.add(f"{name}.{frame.f_code.co_qualname}")
+
+    X, y = make_moons(160, noise=0.1, random_state=0)
+    some = np.where(np.arange(160) < 60, y, -1)
+    clf = kind(solver, random_state=0).fit(X, some)  # compiles, which would be slow while it is watched
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        SVC().fit(X, y)
+        assert fitted, "this is seen"
+        fitted.clear()
+        clf.fit(X, some).predict_proba(X)
+    finally:
+        sys.setprofile(before)
+    assert fitted == set()
 
 
 def test_inherited_settings_are_in_the_signature():
