@@ -441,7 +441,7 @@ def test_evaluate(folder, tmp_path):
     assert found["rows"] == 300
     assert 0.5 < found["roc_auc"] <= 1
     shown = run(*args).stdout
-    for text in ("Balanced error", "Average precision of spam", "of class spam", "Area under ROC", "as ham", "as spam"):
+    for text in ("Balanced error", "Average precision of spam", "Class spam", "Area under ROC", "as ham", "as spam"):
         assert text in shown
     assert "Average precision of ham" in run(*args, "--positive", "ham").stdout
     ham, spam = (of_json(*args, "--positive", name) for name in ("ham", "spam"))
@@ -482,7 +482,7 @@ def test_classes_that_matter_more_than_others(folder, tmp_path):
     held = of_json("evaluate", tmp_path / "m.s3vm", folder / "held.csv", "-t", "label")
     assert held["positive"]["recall"] > 0.85
     shown = run(*fit, *aim).stdout
-    assert re.search(r"Threshold +\S+: precision .*%, recall .*%, F1 .*% of class spam", shown)
+    assert re.search(r"Threshold +\S+: held-out precision .*%, recall .*%, F1 .*%\s+of class spam", shown)
     weighted = of_json(*fit, "--class-weight", "spam=20,ham=1", "--prior", "spam=0.9,ham=0.1", "--weight", 1)
     clf = loaded(tmp_path / "m.s3vm")[-1]
     assert clf.class_weight == {"spam": 20.0, "ham": 1.0}
