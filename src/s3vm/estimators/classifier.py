@@ -96,7 +96,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     warm_start : bool, default False
         Whether another call of `fit` continues where the last one stopped.
     backend : "auto", "cpu", "gpu" or "reference", default "auto"
-        Where to compute. ``"auto"`` is the GPU if torch and Triton are installed and find one, else the CPU.
+        ``"auto"`` is a GPU that torch and Triton find, except for fits with ``solver="auto"``; else it is the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"

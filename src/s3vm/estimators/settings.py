@@ -124,8 +124,9 @@ def ignores_unlabeled(settings: Any) -> bool:
 
 
 def training_backend(settings: Any) -> Backend:
-    """The backend of a fit, which keeps what it can."""
-    return backends.backend(settings.backend, settings.dtype, settings.n_jobs, settings.cache_bytes)
+    """The backend of a fit, which keeps what it can; a GPU is chosen only for solvers that are faster there."""
+    name = "cpu" if settings.backend == "auto" and is_auto(settings.solver) else settings.backend
+    return backends.backend(name, settings.dtype, settings.n_jobs, settings.cache_bytes)
 
 
 def fixed_settings(settings: Any) -> tuple[Any, ...]:
