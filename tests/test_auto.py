@@ -290,8 +290,9 @@ def test_selection():
     np.testing.assert_array_equal(class_shares(good, 2), [0.5, 0.5])
 
 
-def test_only_named_solvers_look_for_a_gpu(monkeypatch):
+def test_small_fits_look_for_no_gpu(monkeypatch):
     monkeypatch.setattr(backends, "_sees_gpu", lambda: pytest.fail("looked for a GPU"))
-    assert isinstance(training_backend(S3VMClassifier()), Cpu)
-    with pytest.raises(pytest.fail.Exception, match="looked"):
-        training_backend(S3VMClassifier("tsg"))
+    assert isinstance(training_backend(S3VMClassifier(), np.empty((4_999, 2))), Cpu)
+    for clf, X in ((S3VMClassifier("tsg"), np.empty((9, 2))), (S3VMClassifier(), np.empty((5_000, 2)))):
+        with pytest.raises(pytest.fail.Exception, match="looked"):
+            training_backend(clf, X)

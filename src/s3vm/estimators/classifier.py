@@ -96,7 +96,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     warm_start : bool, default False
         Whether another call of `fit` continues where the last one stopped.
     backend : "auto", "cpu", "gpu" or "reference", default "auto"
-        ``"auto"`` is a GPU that torch and Triton find, except for fits with ``solver="auto"``; else it is the CPU.
+        ``"auto"`` is a GPU that torch and Triton find, except for small fits with ``solver="auto"``; else the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
@@ -265,7 +265,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         if checkpoint is not None:
             check_checkpointing(self)
         previous = resume_point(self) if self.warm_start else None
-        backend = training_backend(self)
+        backend = training_backend(self, X if X_unlabeled is None else None)
         given = self, X, y, sample_weight, groups, X_unlabeled
         rows, source = given_rows(*given, reset=previous is None, backend=backend)
         return self._learn(rows, backend, previous=previous, source=source, rules=rules)
