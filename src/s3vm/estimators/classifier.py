@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from s3vm import backends
 from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.machine import with_advice
 from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
@@ -41,7 +42,6 @@ from s3vm.model import Model
 from s3vm.solvers import Solver, SolverName, solver
 from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import EVERY, StoppingRules
-from s3vm.training.memory_check import with_advice
 
 
 class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):

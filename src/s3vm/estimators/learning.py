@@ -7,7 +7,7 @@ import numpy as np
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.auto import learn_from_candidates
-from s3vm.estimators.choice import Choice, calibrate, choose_model
+from s3vm.estimators.choice import Choice, calibrate, choose_model, first_choice, kept_if_memory_ends
 from s3vm.estimators.components import directions_of, rows_on_directions
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Plan, Tuning, make_plan
@@ -87,7 +87,9 @@ def learn(
     trained = state.model()
     if not trained.is_finite:
         raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
-    choice = choose_model(trained, plan, data.codes, data.groups, backend)
+    choice = first_choice(trained, plan)
+    with kept_if_memory_ends("to compare it with others"):
+        choice = choose_model(trained, plan, data.codes, data.groups, backend)
     return Learned(rows, directions, data, plan, chosen, state, history, choice)
 
 
@@ -137,9 +139,14 @@ def attributes(
         "threshold_": 0.0,
         **plan.tuning.report,
     }
-    temperature = calibrate(choice, data, backend) if estimator.probability else None
+    temperature = None
+    if estimator.probability:
+        with kept_if_memory_ends("for predict_proba"):
+            temperature = calibrate(choice, data, backend)
     if temperature is not None:
         values["_calibrator"] = temperature
+    else:
+        estimator.__dict__.pop("_calibrator", None)  # of another model
     return values | {"_held_out": HeldOut.of(data, choice.held_out_scores, temperature)}
 
 
