@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import cleandoc
 from io import TextIOWrapper
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Annotated, Any
 
