@@ -371,8 +371,7 @@ def _workers_of(client: Any) -> dict[str, Any]:
     """What the scheduler knows of its workers."""
     if client.status not in ("running", "connecting"):
         raise WorkerLostError(f"the Dask client is {client.status}: create a new one, and call fit again")
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return workers
+    return dict(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _reaches_workers(client: Any) -> bool:
