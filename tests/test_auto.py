@@ -12,10 +12,12 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 import s3vm
-from s3vm import FileSource, OutOfTime, S3VMClassifier, S3VMClassifierCV
+from s3vm import FileSource, OutOfTime, S3VMClassifier, S3VMClassifierCV, backends
+from s3vm.backends.cpu import Cpu
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.estimators.folds import some_rows, stratified_folds
 from s3vm.estimators.preparation import _joined
+from s3vm.estimators.settings import training_backend
 from s3vm.kernels import RBF
 
 
@@ -286,3 +288,11 @@ def test_selection():
     accepted = select(codes, noisy, held, np.stack([same, same, same, moved]), labeled)
     assert accepted.tolist() == [True, False, False], "the last one moves a class's share"
     np.testing.assert_array_equal(class_shares(good, 2), [0.5, 0.5])
+
+
+def test_small_fits_look_for_no_gpu(monkeypatch):
+    monkeypatch.setattr(backends, "_sees_gpu", lambda: pytest.fail("looked for a GPU"))
+    assert isinstance(training_backend(S3VMClassifier(), np.empty((4_999, 2))), Cpu)
+    for clf, X in ((S3VMClassifier("tsg"), np.empty((9, 2))), (S3VMClassifier(), np.empty((5_000, 2)))):
+        with pytest.raises(pytest.fail.Exception, match="looked"):
+            training_backend(clf, X)

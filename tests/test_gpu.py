@@ -15,6 +15,7 @@ from s3vm.backends.gpu import Gpu
 from s3vm.backends.gpu.graphs import Scan
 from s3vm.backends.numpy_base import scan_steps
 from s3vm.backends.reference import Reference
+from s3vm.estimators import validation
 from s3vm.kernels import Laplacian
 from s3vm.losses import Exponential
 from s3vm.philox import Purpose
@@ -196,6 +197,24 @@ def test_a_tensor_is_as_good_as_an_array(moons, name, solver, device):
     short = there[0].to(torch.bfloat16)
     expected = clf.fit(short.float().cpu().numpy(), some).decision_function(X)
     np.testing.assert_allclose(clf.fit(short, some).decision_function(X), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["auto", "batch"])
+def test_rows_that_stay_on_a_device_are_learnt_from(moons, monkeypatch, solver):
+    """As a tensor on a GPU does, and here one on the CPU is made to."""
+    X, _, some = moons
+
+    def stays(estimator, X, *, reset, backend=None):
+        validation.checked_rows(estimator, X[:1].cpu().numpy(), reset=reset)
+        return X
+
+    clf = S3VMClassifier(solver, backend="gpu", gamma="median", random_state=0)
+    expected = clf.fit(X, some).decision_function(X)
+    monkeypatch.setattr(validation, "_checked_tensor", stays)
+    there = torch.as_tensor(X)
+    np.testing.assert_allclose(clf.fit(there, some).decision_function(there), expected, atol=1e-5)
+    assert clf._fitted_rows.rows.X is there
+    assert len(clf.transduction_) == len(X)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import s3vm
 from s3vm import TSG, FileSource, S3VMClassifier
 from s3vm.cli.app import app
+from s3vm.persistence.pipeline import split_pipeline
 from s3vm.sources.files import source_of
 from s3vm.sources.readers import TableError, matrices, read, stream
 
@@ -108,7 +109,7 @@ def test_the_model_keeps_the_base(tmp_path):
     model = tmp_path / "m.s3vm"
     code, said = _run("fit", tmp_path / "train.svm", *options, "-o", model)
     assert code == 0, said
-    assert s3vm.load(model).zero_based_ is True
+    assert split_pipeline(s3vm.load(model)).classifier.zero_based_ is True
     code, said = _run("evaluate", model, tmp_path / "test.svm", "--json")
     assert code == 0, said
     assert json.loads(said)["measures"]["error"] < 0.1
@@ -121,7 +122,7 @@ def test_the_model_keeps_the_base(tmp_path):
     # and the other way round: a test set that contradicts what the training rows left open
     code, said = _run("fit", tmp_path / "test.svm", *options[2:], "-o", model)
     assert code == 0, said
-    assert s3vm.load(model).zero_based_ is False
+    assert split_pipeline(s3vm.load(model)).classifier.zero_based_ is False
     code, said = _run("predict", model, tmp_path / "train.svm")
     assert code == 1
     assert "has a column 0, but columns are counted from 1 here or where the model was trained" in " ".join(
@@ -140,7 +141,7 @@ def test_unlabeled_files_of_other_widths(tmp_path, how):
     model = tmp_path / "m.s3vm"
     code, said = _run("fit", tmp_path / "few.svm", "--unlabeled", tmp_path / "many.svm", *options, "-o", model)
     assert code == 0, said
-    clf = s3vm.load(model)[-1]
+    clf = split_pipeline(s3vm.load(model)).classifier
     assert (clf.n_features_in_, clf.zero_based_) == (5, True)
 
 

@@ -527,3 +527,15 @@ def test_sparse_rows_with_missing_values(tmp_path):
     sparse.save_npz(tmp_path / "data.npz", broken)
     with pytest.raises(TableError, match=rf"the first in row 8, column '{broken.indices[at] + 1}'"):
         read(tmp_path / "data.npz")
+
+
+def test_separators_inside_quotes(csv):
+    assert read(csv('a,"x;y;z;w",label\n1,2,p\n2,3,q\n'), "label").names == ["a", "x;y;z;w"]
+    assert read(csv('a;"x,y,z,w";label\n1;2;p\n2;3;q\n'), "label").names == ["a", "x,y,z,w"]
+
+
+@pytest.mark.parametrize("name", ["X.CSV.GZ", "x.csv.Gz", "X.CSV.BZ2", "X.CSV.XZ"])
+def test_names_in_capitals(tmp_path, name):
+    compress = {"gz": gzip, "bz2": bz2, "xz": lzma}[name.lower().rpartition(".")[2]].compress
+    (tmp_path / name).write_bytes(compress(b"a,b\n1,2\n3,4\n"))
+    assert read(tmp_path / name).rows.tolist() == [[1, 2], [3, 4]]

@@ -28,7 +28,7 @@ from sklearn.utils import gen_batches
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, namespace, variance_of
-from s3vm._utils.distances import narrow, radial_gradient, scaled, squared_distances
+from s3vm._utils.distances import by_panels, narrow, radial_gradient, scaled, squared_distances
 from s3vm._utils.registry import lookup
 from s3vm._utils.settings import above, at_least, check, check_settings, integer
 from s3vm._utils.typing import Array
@@ -332,9 +332,9 @@ class Polynomial(Kernel):
     def gram(self, X: Any, Z: Any) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             X, Z = scaled(X, self.width), scaled(Z, self.width)
-            if is_tensor(X):
-                return (X @ Z.T + self.coef0) ** self.degree
-            return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
+            if sparse.issparse(X) or sparse.issparse(Z):
+                return pairwise.polynomial_kernel(X, Z, degree=self.degree, gamma=1.0, coef0=self.coef0)
+            return (by_panels(X, Z.T) + self.coef0) ** self.degree
 
     def onnx_gram(self, graph: "Graph", x: str, centers: Array) -> str:
         products = graph.add("Mul", graph.add("MatMul", x, centers.T), self.width)

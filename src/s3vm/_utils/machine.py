@@ -1,6 +1,8 @@
-"""The memory of this machine."""
+"""The memory of this machine, and advice if it runs out."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -21,3 +23,15 @@ def machine_memory() -> int:
 def format_bytes(n_bytes: float) -> str:
     """A number of bytes as text, in MiB or GiB."""
     return f"{n_bytes / 2**30:.3g} GiB" if n_bytes >= 1 << 30 else f"{n_bytes / 2**20:.3g} MiB"
+
+
+@contextmanager
+def with_advice(advice: str) -> Iterator[None]:
+    """Makes a MemoryError say what to do, where NumPy's and Numba's say only how much memory was requested."""
+    try:
+        yield
+    except MemoryError as problem:
+        if type(problem) is MemoryError and problem.args and "Allocation failed" not in str(problem):
+            raise  # it has its own advice
+        details = f" ({problem})" if str(problem) else ""
+        raise MemoryError(f"there is not enough memory{details}: {advice}") from problem

@@ -23,3 +23,11 @@ def brier_losses(codes: Array, scores: Array) -> Array:
     gap = odds / odds.sum(axis=1, keepdims=True)
     gap[np.arange(len(codes)), codes] -= 1
     return np.sum(gap**2, axis=1) / 2
+
+
+def average_precision(codes: Array, scores: Array) -> float:
+    """The mean over the rows of class 1 of the precision among rows whose score ``(n,)`` is at least theirs."""
+    order = np.argsort(-scores, kind="stable")
+    positive, descending = codes[order] == 1, -scores[order]
+    n_above = np.searchsorted(descending, descending, side="right")
+    return float((np.cumsum(positive)[n_above - 1] / n_above)[positive].mean())

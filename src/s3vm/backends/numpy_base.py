@@ -9,11 +9,12 @@ import numpy as np
 from scipy import sparse
 
 from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.distances import PANEL, by_panels
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
-_PANEL = 256  # rows that meet the centres together,
+_PANELS = 4  # whose rows meet the centres together, since Python runs one thread at a time between their products,
 _CENTERS = 8192  # so many of them,
 _PANEL_ENTRIES = 1 << 22  # and fewer of either if they have very many columns
 
@@ -46,16 +47,18 @@ class NumpyBackend:
 
     def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
         scores, n_dims = np.zeros((X.shape[0], weights.shape[1])), int(X.shape[1])
-        size = min(_PANEL, max(1, _PANEL_ENTRIES // n_dims))
+        size = min(PANEL, max(1, _PANEL_ENTRIES // n_dims))
+        at_once = _PANELS * size if size == PANEL else size
         most = _CENTERS if sparse.issparse(centers) else min(_CENTERS, max(1, _PANEL_ENTRIES // n_dims))
 
         def add(start: int) -> None:
-            part = slice(start, min(start + size, X.shape[0]))
+            part = slice(start, min(start + at_once, X.shape[0]))
             with np.errstate(over="ignore", invalid="ignore"):  # the caller sees scores that are not finite
-                scores[part] += (kernel.gram(_panel(X[part], size), some) @ weights[group])[: part.stop - start]
+                gram = kernel.gram(_panels(X[part], size), some)
+                scores[part] += by_panels(gram, weights[group])[: part.stop - start]
 
-        starts = range(0, X.shape[0], size)
-        # Panels are small: threads of the BLAS would wait for each other longer than they work.
+        starts = range(0, X.shape[0], at_once)
+        # Products are small: threads of the BLAS would wait for each other longer than they work.
         with one_blas_thread, ThreadPoolExecutor(self.n_threads) as pool:
             for first in range(0, len(weights), most):
                 group = slice(first, first + most)
@@ -94,11 +97,11 @@ def scan_steps(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given:
         yield carry
 
 
-def _panel(rows: Rows, size: int) -> Rows:
-    """Rows in float64, padded with zeros to a full panel: every product then has the same shape, and the score of a row
+def _panels(rows: Rows, size: int) -> Rows:
+    """Rows in float64, padded with zeros to whole panels: every product then has the same shape, and the score of a row
     does not depend on the other rows."""
     if sparse.issparse(rows):
         return rows.astype(np.float64)
-    panel = np.zeros((size, rows.shape[1]))
-    panel[: len(rows)] = rows
-    return panel
+    panels = np.zeros((size * -(-rows.shape[0] // size), rows.shape[1]))
+    panels[: len(rows)] = rows
+    return panels

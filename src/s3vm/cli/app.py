@@ -1,9 +1,13 @@
 """The commands and their options, as `s3vm --help` shows them. Each command's work is imported when it runs."""
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import cleandoc
+from io import TextIOWrapper
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +16,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from s3vm import __version__
+from s3vm._utils.machine import with_advice
 from s3vm.cli import options
 from s3vm.cli.options import InputFiles, Settings, Verbosity, option
 
@@ -43,8 +48,12 @@ class Commands(PlainFlags, TyperGroup):
             raise typer.Exit(130) from None
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+        for stream in (sys.stdout, sys.stderr):  # what a terminal cannot show should not end a command
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
-            code = super().main(args, standalone_mode=False, **extra)
+            with _cleaning_up(), with_advice("use fewer rows, or stream them with --stream"):
+                code = super().main(args, standalone_mode=False, **extra)
             if sys.stdout is not None:
                 sys.stdout.flush()  # a full disk shows here, if not before
         except typer.TyperException as problem:
@@ -54,14 +63,27 @@ class Commands(PlainFlags, TyperGroup):
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
-            message = str(problem) or type(problem).__name__
-            if isinstance(problem, MemoryError) and not str(problem):
-                message = "not enough memory: use fewer rows, or stream them with --stream"
-            _print_error(message)
+            _print_error(str(problem) or type(problem).__name__)
             code = _USAGE if isinstance(problem, options.UsageError) else 1
         if standalone_mode:
             sys.exit(code)
         return code
+
+
+@contextmanager
+def _cleaning_up() -> Iterator[None]:
+    """Ends the command at SIGTERM or SIGHUP as an error would, so that it leaves no temporary files."""
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    names = {"SIGTERM", "SIGHUP"} & set(dir(signal)) if current_thread() is main_thread() else ()
+    before = {name: signal.signal(getattr(signal, name), end) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
 
 
 def _print_error(message: str) -> None:
@@ -145,8 +167,6 @@ def fit(
     """
     from s3vm.cli.fit import run_fit
 
-    if output is None:
-        output = f"{Path(files.data).resolve().name.split('.')[0]}.s3vm"
     run_fit(verbosity.screen(), files, settings, output, test, report)
 
 

@@ -1,5 +1,6 @@
 """`s3vm fit` and `s3vm tune`."""
 
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from s3vm._utils.optional import optional
 from s3vm._utils.progress import losses_text
 from s3vm._utils.typing import Rows
 from s3vm.cli.console import Screen, printable
-from s3vm.cli.inputs import Dataset, check_writable, open_data, read_data, read_test_rows
+from s3vm.cli.inputs import Dataset, check_writable, default_output, open_data, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
@@ -35,11 +36,14 @@ class TrainedModel(NamedTuple):
     rows: Rows
     tuned: list[str]
     interrupted: bool
+    source: Any  # of more rows, or None
 
 
 def run_fit(
-    screen: Screen, files: InputFiles, settings: Settings, output: str, test: str | None, report: str | None
+    screen: Screen, files: InputFiles, settings: Settings, output: str | None, test: str | None, report: str | None
 ) -> None:
+    if output is None:
+        output = default_output(files.data)
     check_writable(output, report, settings.checkpoint, inputs=[files.data, *files.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
@@ -50,7 +54,7 @@ def run_fit(
     model = train(screen, data, settings)
     clf, names = model.parts.classifier, data.encoder.get_feature_names_out().tolist()
     training = time.perf_counter() - start - reading
-    s3vm.save(model.parts.to_pipeline(), output)
+    _save(model.parts, output)
     result: dict[str, Any] = {
         "data": data.describe(files.data),
         "columns": data.encoder.outcomes,
@@ -69,12 +73,14 @@ def run_fit(
         test_rows = rows, clf.classes_[codes]
     if report is not None:
         with screen.progress("writing the report"):
-            labels = np.append(data.labels, np.full(model.rows.shape[0] - len(data.labels), None))
+            more_rows = [] if model.source is None else [model.source.sample(settings.seed, _REPORT_SAMPLE)]
+            rows = stack([model.rows, *more_rows])
+            labels = np.append(data.labels, np.full(rows.shape[0] - len(data.labels), None))
             title = f"What was learnt from {Path(files.data).name}"
             more = {"data": files.data, "scaled": not settings.no_scale}
             columns = [plan.name for plan in data.encoder.plan_ for _ in plan.feature_names]
             origin = Origin(names, columns or names, _row_texts(files))
-            page = FitReport(clf, model.rows, labels, test_rows, origin)
+            page = FitReport(clf, rows, labels, test_rows, origin)
             page.write(report, title, more)
         result |= {"report": report, "more_labels": page.outlook}
     screen.finish("fit", result, *fit_summary(printable(result)))
@@ -95,6 +101,16 @@ def _row_texts(files: InputFiles) -> Callable[[int], str]:
         return row_text(cells)
 
     return text
+
+
+def _save(parts: FittedParts, output: str) -> None:
+    """Saves the model; where that fails now, in a folder for temporary files, since it may have taken long."""
+    try:
+        s3vm.save(parts.to_pipeline(), output)
+    except OSError as problem:
+        other = Path(tempfile.mkdtemp(prefix="s3vm-"), Path(output).name)
+        s3vm.save(parts.to_pipeline(), other)
+        raise OSError(f"{problem}. The model is in {other} instead") from problem
 
 
 def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
@@ -132,8 +148,6 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         classifier = settings.classifier(show_iteration).set_params(**settings.of_classes(data.counts))
         checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
         classifier.fit(rows, data.labels, X_unlabeled=source, **checkpoint)
-        if source is not None:  # some of its rows, for the report
-            rows = stack([rows, source.sample(settings.seed, _REPORT_SAMPLE)])
     settings.set_threshold(classifier)
     classifier.set_params(verbose=0, max_seconds=None).zero_based_ = data.zero_based
     is_tuned = getattr(classifier, "cv_errors_", None) is not None
@@ -142,4 +156,4 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
             f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
         )
     parts = FittedParts(classifier, data.encoder)
-    return TrainedModel(parts, rows, settings.tuned if is_tuned else [], Interrupted in categories)
+    return TrainedModel(parts, rows, settings.tuned if is_tuned else [], Interrupted in categories, source)

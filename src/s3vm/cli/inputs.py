@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from s3vm._utils import container
 from s3vm._utils.arrays import stack
 from s3vm._utils.input_checks import shortened
 from s3vm._utils.machine import machine_memory
@@ -220,6 +221,18 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
     rows = encoder.encode(part.X, misfits)
     screen.warn_of(misfits, f"{test}, ")
     return rows[codes >= 0], codes[codes >= 0]
+
+
+def default_output(data: str) -> str:
+    """The name of the model of that file or folder: its own without its format; only models are replaced unasked."""
+    path = Path(data).resolve()
+    output = f"{readers.stem_of(path.name) if not path.is_dir() else path.name}.s3vm"
+    if os.path.lexists(output):
+        try:
+            container.read(output)
+        except (OSError, container.ModelFormatError):
+            raise ValueError(f"{output} exists, and is not a model: give the name of the model, -o FILE") from None
+    return output
 
 
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:

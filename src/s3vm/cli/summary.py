@@ -111,7 +111,7 @@ def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
     facts = {
         "Error": interval_text(measures),
         "Balanced error": percent(measures["balanced_error"]),
-        f"Class {of_class}": class_text(result["positive"]) if result["positive"] else None,
+        f"Class {of_class}": _class_text(result["positive"]) if result["positive"] else None,
         f"Average precision of {of_class}": (
             f"{measures['average_precision']:.4f}" if "average_precision" in measures else None
         ),
@@ -245,15 +245,17 @@ def _threshold_text(threshold: dict[str, Any] | None) -> str | None:
     if threshold is None:
         return None
     text = f"{threshold['value']:.3g}"
-    return f"{text}: {class_text(threshold)}  [dim]held-out[/dim]" if "class" in threshold else text
+    if "class" not in threshold:
+        return text
+    return f"{text}: held-out {_class_text(threshold)} of class {escape(str(threshold['class']))}"
 
 
-def class_text(measures: dict[str, Any]) -> str:
-    """Precision, recall and F1 of a class, which is named."""
+def _class_text(measures: dict[str, Any]) -> str:
+    """Precision, recall and F1 of a class."""
     shares = (
         f"{name} {'–' if measures[key] != measures[key] else percent(measures[key])}" for name, key in _OF_A_CLASS
     )
-    return f"{', '.join(shares)} of class {escape(str(measures['class']))}"
+    return ", ".join(shares)
 
 
 def _verdict_text(verdict: dict[str, Any] | None) -> str | None:

@@ -1,5 +1,7 @@
 """The last step of a fit: which of the trained columns become the model, judged on labelled rows held out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -55,6 +57,21 @@ def choose_model(trained: Model, plan: Plan, codes: Array, groups: Array | None,
         return Choice(svm.columns(slice(0, n_outputs)), supervised, safety)
     start = plan.weights.index(safety.weight) * n_groups * n_outputs
     return Choice(trained.columns(slice(start, start + n_outputs)), by_weight[safety.weight], safety)
+
+
+def first_choice(trained: Model, plan: Plan) -> Choice:
+    """The columns of the first weight, of which nothing else is known."""
+    n_outputs = plan.problem.n_models
+    return Choice(trained.columns(slice(0, n_outputs)), np.full((plan.problem.n_labeled, n_outputs), np.nan), None)
+
+
+@contextmanager
+def kept_if_memory_ends(purpose: str) -> Iterator[None]:
+    """Warns if the memory does not suffice for a step after the training, which is not lost then."""
+    try:
+        yield
+    except MemoryError as problem:
+        warn(f"the model was trained, but there is not enough memory {purpose} ({problem}): use fewer labelled rows")
 
 
 def _supervised(problem: Problem, kernel: Kernel, n_columns: int) -> SupervisedSolution:

@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from s3vm import backends
 from s3vm._utils.blas import one_blas_thread
+from s3vm._utils.machine import with_advice
 from s3vm._utils.progress import Progress
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
@@ -20,7 +21,7 @@ from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.representations import usual_representations
-from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, has_new_class, resume_point
+from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
 from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.scales import warn_of_other_scale
@@ -41,7 +42,6 @@ from s3vm.model import Model
 from s3vm.solvers import Solver, SolverName, solver
 from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import EVERY, StoppingRules
-from s3vm.training.memory_check import with_advice
 
 
 class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
@@ -96,7 +96,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     warm_start : bool, default False
         Whether another call of `fit` continues where the last one stopped.
     backend : "auto", "cpu", "gpu" or "reference", default "auto"
-        Where to compute. ``"auto"`` is the GPU if torch and Triton are installed and find one, else the CPU.
+        ``"auto"`` is a GPU that torch and Triton find, except for small fits with ``solver="auto"``; else the CPU.
     dtype : "float32" or "float64", default "float32"
         Precision of the features; sums are made in float64.
     cache_bytes : int or "auto", default "auto"
@@ -265,7 +265,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         if checkpoint is not None:
             check_checkpointing(self)
         previous = resume_point(self) if self.warm_start else None
-        backend = training_backend(self)
+        backend = training_backend(self, X if X_unlabeled is None else None)
         given = self, X, y, sample_weight, groups, X_unlabeled
         rows, source = given_rows(*given, reset=previous is None, backend=backend)
         return self._learn(rows, backend, previous=previous, source=source, rules=rules)
@@ -288,24 +288,24 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         X, y, sample_weight
             As in `fit`, in memory. Later calls may have only unlabelled rows, or only labelled ones.
         classes : array or None, default None
-            All labels that may come; a new one starts training again, from the rows remembered. None: no other labels.
+            All labels that will come; the first call needs rows of each. None takes those of the first call.
         max_labeled : int or None, default None
-            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest of each class; None: all.
+            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
+            class if there are enough. None remembers all.
         """
         self._check_settings()
         check_max_labeled(max_labeled, solver(self.solver, for_arrivals=True))
         previous, is_first, backend = resume_point(self), not hasattr(self, "model_"), training_backend(self)
         rows = training_rows(self, X, y, sample_weight, reset=is_first, backend=backend)
-        kept = None if has_new_class(self, previous, rows, classes) else previous
         if solver(self.solver).keeps_all_rows:
             rows = rows if is_first else all_rows(self).and_then(rows)
-            return self._learn(rows, backend, previous=kept, expected_classes=classes)
+            return self._learn(rows, backend, previous=previous, expected_classes=classes)
         remembered = self._labeled_rows if previous is None or previous.arrivals is None else previous.rows
         if not is_first and remembered is None:
-            remembered, previous, kept = all_rows(self), None, None  # after a fit, whose rows are visited again
+            remembered, previous = all_rows(self), None  # after a fit, whose rows are visited again
         labeled, arrivals = arrive(self, rows, remembered, previous, max_labeled)
         if arrivals.n_rows:
-            return self._learn(labeled, backend, previous=kept, expected_classes=classes, source=arrivals)
+            return self._learn(labeled, backend, previous=previous, expected_classes=classes, source=arrivals)
         self._learn(labeled, backend, expected_classes=classes)  # a plain SVM until unlabelled rows come
         self._fitted_rows, self._labeled_rows = None, labeled
         return self

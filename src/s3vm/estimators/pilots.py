@@ -23,7 +23,7 @@ from s3vm.solvers.batch.batch import Batch, BatchRun
 from s3vm.solvers.batch.space import RowMap, row_map
 from s3vm.sources import ArraySource
 
-_PILOT, _FINAL = Batch(max_iter=60, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
+_PILOT, _FINAL = Batch(max_iter=40, n_landmarks=300), Batch(max_iter=60, n_landmarks=600)
 _SUPERVISED = Batch(n_landmarks=1000)
 _KEPT_SHARE = 0.5  # of the rows that a class has without gaps, which it must have with them
 _LANDMARKS_PER_ROW, _MOST_LANDMARKS = 0.05, 2000  # of the final runs, where their sample is large

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sklearn.metrics import average_precision_score
 
-from s3vm._utils.scores import brier_losses, predicted_codes
+from s3vm._utils.scores import average_precision, brier_losses, predicted_codes
 from s3vm._utils.settings import number
 from s3vm._utils.typing import Array
 
@@ -194,5 +193,5 @@ def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
         "balanced_error": float(np.mean([np.mean(predicted[codes == code] != code) for code in np.unique(codes)])),
     }
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
-        measures["average_precision"] = float(average_precision_score(codes, scores[:, 0]))
+        measures["average_precision"] = average_precision(codes, scores[:, 0])
     return measures

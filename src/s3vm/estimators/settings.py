@@ -18,6 +18,7 @@ from s3vm.solvers import Solver, is_auto, solver
 from s3vm.solvers.base import check_graph
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_WORTH_A_GPU = 5_000  # rows of a fit with solver="auto": see docs/performance.md
 _MAY_BE_ARRAYS = ("class_prior", "Cs", "factors")
 
 _verbosity = Setting(
@@ -123,9 +124,12 @@ def ignores_unlabeled(settings: Any) -> bool:
     return bool(settings.unlabeled_weight == 0 and not number(settings.neighbor_weight) > 0)
 
 
-def training_backend(settings: Any) -> Backend:
-    """The backend of a fit, which keeps what it can."""
-    return backends.backend(settings.backend, settings.dtype, settings.n_jobs, settings.cache_bytes)
+def training_backend(settings: Any, X: Any = None) -> Backend:
+    """The backend of a fit, which keeps what it can; a few rows X are learnt faster without a GPU."""
+    n_rows = next(iter(getattr(X, "shape", ())), np.inf)
+    is_small = settings.backend == "auto" and is_auto(settings.solver) and n_rows < _WORTH_A_GPU
+    name = "cpu" if is_small else settings.backend
+    return backends.backend(name, settings.dtype, settings.n_jobs, settings.cache_bytes)
 
 
 def fixed_settings(settings: Any) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ def solve(
             at = np.sort(at[np.argsort(-variables.violations()[at], kind="stable")[: gram.part_size]])
             goal = max(tol, 0.1 * variables.gap)
         n_steps += _solve_part(gram, at, variables, goal, max_steps - n_steps)
-    return Solution(variables.a, variables.f, variables.intercept(), max(0.0, variables.gap), n_steps)
+    return variables.solution(n_steps)
 
 
 def solve_svm(gram: Array, y: Array, costs: Array, tol: float, max_steps: int) -> Solution:
@@ -82,7 +82,7 @@ def solve_svm(gram: Array, y: Array, costs: Array, tol: float, max_steps: int) -
     lower, upper = np.minimum(0.0, y * costs), np.maximum(0.0, y * costs)
     variables = _Variables(np.zeros(n), np.zeros(n), gram.diagonal().copy(), y, lower, upper, upper)
     n_steps = _steps(gram, *variables, tol, max_steps)
-    return Solution(variables.a, variables.f, variables.intercept(), max(0.0, variables.gap), n_steps)
+    return variables.solution(n_steps)
 
 
 def feasible(a: Array, lower: Array, upper: Array) -> Array:
@@ -142,14 +142,16 @@ class _Variables(NamedTuple):
         (up, down), middle = self.slopes(), sum(self.ends()) / 2
         return np.maximum(up - middle, middle - down)
 
-    def intercept(self) -> float:
-        """The mean of what the free variables say, or the middle of what the bounded ones allow."""
+    def solution(self, n_steps: int) -> Solution:
+        """The intercept is the mean of what the free variables say, or the middle of what the bounded ones allow."""
         up, down = self.slopes()
-        free = up == down
+        free, ends = up == down, (float(up.max()), float(down.min()))
         if free.any():
-            return float(up[free].mean())
-        ends = [end for end in self.ends() if np.isfinite(end)]
-        return float(np.mean(ends)) if ends else 0.0
+            intercept = float(up[free].mean())
+        else:
+            finite = [end for end in ends if np.isfinite(end)]
+            intercept = sum(finite) / max(1, len(finite))
+        return Solution(self.a, self.f, intercept, max(0.0, ends[0] - ends[1]), n_steps)
 
 
 def _start(gram: Gram, lower: Array, upper: Array, start: tuple[Array, Array | None] | None) -> tuple[Array, Array]:

@@ -68,7 +68,7 @@ def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Arra
         raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
     dual, intercept = np.zeros(targets.shape), np.zeros(targets.shape[1])
     solved: dict[tuple[bytes, bytes], int] = {}
-    is_solved = True
+    is_solved, known = True, (np.empty(0, np.intp), np.empty((0, 0)))
     for k in range(targets.shape[1]):
         first = solved.setdefault((targets[:, k].tobytes(), costs[:, k].tobytes()), k)
         if first < k:
@@ -79,7 +79,9 @@ def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Arra
         if np.all(y == y[0]):
             intercept[k] = y[0]
             continue
-        solution = solve_svm(np.ascontiguousarray(gram[np.ix_(at, at)]), y, costs[at, k], _TOL, most)
+        if not np.array_equal(at, known[0]):  # columns of one fold have the same rows
+            known = at, np.ascontiguousarray(gram[np.ix_(at, at)])
+        solution = solve_svm(known[1], y, costs[at, k], _TOL, most)
         dual[at, k], intercept[k] = solution.a, solution.intercept
         is_solved = is_solved and solution.gap < _SOLVED
     return dual, intercept, is_solved

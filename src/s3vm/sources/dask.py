@@ -219,7 +219,7 @@ class ClusterSource:
         client, actor = self._client, optional("distributed", "dask").Actor
         finished(client, self._parts, self._patience, gather=False)
         who_has = client.who_has(self._parts)
-        threads = {name: info["nthreads"] for name, info in client.scheduler_info(n_workers=-1)["workers"].items()}
+        threads = {name: info["nthreads"] for name, info in _workers_of(client).items()}
         shares = assign_partitions(self._counts, [who_has.get(part.key, ()) for part in self._parts], threads)
 
         def hold(address: str, numbers: list[int]) -> Any:
@@ -333,9 +333,7 @@ class _Watch:
     def _now(self) -> dict[str, Any]:
         """What the scheduler knows of its workers, now or a moment ago."""
         if self._workers is None or time.monotonic() - self._asked > _HEARTBEAT:
-            if self._client.status not in ("running", "connecting"):
-                raise WorkerLostError(f"the Dask client is {self._client.status}: create a new one, and call fit again")
-            self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            self._workers = _workers_of(self._client)
             self._asked = time.monotonic()
         return self._workers
 
@@ -369,8 +367,15 @@ def direct(client: Any) -> Iterator[None]:
         client.direct_to_workers = before
 
 
+def _workers_of(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of its workers."""
+    if client.status not in ("running", "connecting"):
+        raise WorkerLostError(f"the Dask client is {client.status}: create a new one, and call fit again")
+    return dict(client.scheduler_info(n_workers=-1)["workers"])
+
+
 def _reaches_workers(client: Any) -> bool:
-    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    workers = list(_workers_of(client))
 
     async def reach() -> bool:
         try:

@@ -1,7 +1,5 @@
-"""Whether a run fits into the memory, checked before it begins; and advice if memory still runs out."""
+"""Whether a run fits into the memory, checked before it begins."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 
 from s3vm._utils.machine import format_bytes, machine_memory
@@ -37,15 +35,3 @@ def check_projected(n_rows: int, n_components: int) -> None:
             f"{n_rows:,} rows on {n_components} directions need about {format_bytes(needed)}, but only "
             f"{format_bytes(available)} is available: give a smaller n_components, or fewer rows"
         )
-
-
-@contextmanager
-def with_advice(advice: str) -> Iterator[None]:
-    """Makes a MemoryError say what to do, where NumPy's says only how much memory was requested."""
-    try:
-        yield
-    except MemoryError as problem:
-        if type(problem) is MemoryError and problem.args:  # has its own advice
-            raise
-        details = f" ({problem})" if str(problem) else ""
-        raise MemoryError(f"there is not enough memory{details}: {advice}") from problem

@@ -26,7 +26,7 @@ from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 _POINT_BYTES = 256 << 20  # of rows that are on the device at a time
 _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
 _WORKSPACE = 3 << 29  # for these two and GROUP_BYTES, with copies: 1.4 GB were measured
-_WORTH_PINNING = 1 << 16
+_WORTH_PINNING = 4 << 20  # bytes; to pin memory takes milliseconds
 
 _Precision = Literal["float32", "float16"]
 

@@ -23,8 +23,8 @@ from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, Solver, State, needs, record
 from s3vm.solvers.batch.convex import convex_solution
-from s3vm.solvers.batch.descent import Descent, Point, sum_over_blocks
-from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map
+from s3vm.solvers.batch.descent import Descent, Point
+from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map, sum_over_blocks
 
 _RIDGE = 1e-5  # per row, where a function of the space is to be near to another one
 
@@ -56,6 +56,7 @@ class Batch(Solver):
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
     takes_graph: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = True
 
     max_iter: int = 200
     n_landmarks: int = 1000
@@ -175,7 +176,7 @@ class BatchRun:
         Z, mean, dtype = self.space.features, scores.mean(axis=0), self._backend.dtype
         n, target = len(Z), cast(self._backend.put(scores - mean), dtype)
         gram, right = (
-            host(cast(sum_over_blocks(of_block, n, 0, self._each), np.float64))
+            host(cast(sum_over_blocks(of_block, Z, 0, self._each), np.float64))
             for of_block in (lambda part: Z[part].T @ Z[part], lambda part: Z[part].T @ target[part])
         )
         center = host(cast(Z, np.float64).mean(axis=0))
@@ -188,7 +189,7 @@ class BatchRun:
     def _spread(self) -> Any:
         """The sum of ``zz'`` over the unlabelled rows, in float64."""
         Z = self.space.features
-        parts = sum_over_blocks(lambda part: Z[part].T @ Z[part], len(Z), self._problem.n_labeled, self._each)
+        parts = sum_over_blocks(lambda part: Z[part].T @ Z[part], Z, self._problem.n_labeled, self._each)
         return cast(parts, np.float64)
 
     def _descent(self, columns: Array, intercept: Array) -> Descent:

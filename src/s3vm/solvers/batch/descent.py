@@ -4,9 +4,6 @@ Columns move together in a few matrix products, and there is no step size to cho
 direction turns uphill starts its acceleration again (O'Donoghue and Candes 2015).
 """
 
-from collections.abc import Callable
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +14,7 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.losses import Exponential
 from s3vm.problem import Problem
-from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks
+from s3vm.solvers.batch.space import LandmarkSpace, RowMap, sum_over_blocks
 
 
 class Point(NamedTuple):
@@ -104,10 +101,5 @@ class Descent:
                 z = self._space.features[part]
                 return z.T @ (weight * self._problem.unlabeled_loss.grad(z @ w + self._held))
 
-            gradient += sum_over_blocks(of_block, len(self._space.features), self._n_labeled, self._each)
+            gradient += sum_over_blocks(of_block, self._space.features, self._n_labeled, self._each)
         return gradient
-
-
-def sum_over_blocks(of_block: Callable[[slice], Any], n: int, first: int, each: RowMap) -> Any:
-    """The sum over blocks of rows, in their order."""
-    return reduce(add, each(of_block, blocks(n, first)))

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,14 @@ def row_map(n_threads: int) -> Iterator[RowMap]:
         yield pool.map
 
 
-def blocks(n: int, first: int = 0) -> Iterator[slice]:
+def blocks(n: int, first: int = 0, size: int = _BLOCK) -> Iterator[slice]:
     """Rows from `first` to n, a block at a time."""
-    return (slice(start, min(start + _BLOCK, n)) for start in range(first, n, _BLOCK))
+    return (slice(start, min(start + size, n)) for start in range(first, n, size))
+
+
+def sum_over_blocks(of_block: Callable[[slice], Any], rows: Any, first: int, each: RowMap) -> Any:
+    """The sum over blocks of rows from `first` on, in their order; a device takes all at once."""
+    return reduce(add, each(of_block, blocks(len(rows), first, len(rows) if is_tensor(rows) else _BLOCK)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +129,12 @@ def _empty(n: int, p: int, dtype: Any, like: Any) -> Any:
 def _quadratic_form(matrix: sparse.csr_array, features: Any, each: RowMap) -> Array:
     """``features' matrix features`` in float64."""
     if is_tensor(features):
-        torch = namespace(features)
-        parts = (torch.as_tensor(part, device=features.device) for part in (matrix.indptr, matrix.indices, matrix.data))
-        there = cast(torch.sparse_csr_tensor(*parts, size=matrix.shape), features.dtype)
-        return host(features.T @ (there @ features)).astype(np.float64)
+        torch, entries = namespace(features), matrix.tocoo()
+        at, values = np.stack(entries.coords).astype(np.int64), entries.data.astype(host(features[:1]).dtype)
+        parts = (torch.as_tensor(part, device=features.device) for part in (at, values))
+        known = {"is_coalesced": True, "check_invariants": False}
+        there = torch.sparse_coo_tensor(*parts, matrix.shape, **known)
+        return host(features.T @ torch.sparse.mm(there, features)).astype(np.float64)
     matrix = matrix.astype(features.dtype)
     products = each(lambda part: features[part].T @ (matrix[part] @ features), blocks(len(features)))
     return reduce(np.add, products).astype(np.float64)

@@ -120,8 +120,7 @@ class SvmlightFile(MatrixFile):
 
     def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
         X, y = self._load(dtype)
-        rows = self._renumbered(X, max(1, self._width(X)) if n_features is None else n_features)
-        return self.checked(rows, n_features), None if target is None else y
+        return self.checked(self._renumbered(X, n_features), n_features), None if target is None else y
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -170,19 +169,17 @@ class SvmlightFile(MatrixFile):
         X, y = self._load(dtype, offset=piece.offset, length=piece.length)
         return self._renumbered(X, n_features), y
 
-    def _width(self, X: Rows) -> int:
-        return int(X.indices.max(initial=-1)) + self.zero_based
-
-    def _renumbered(self, X: Rows, n_features: int) -> Rows:
-        """The rows as they are in the file, with columns counted from 0."""
+    def _renumbered(self, X: Rows, n_features: int | None) -> Rows:
+        """The rows of the file, with columns counted from 0: `n_features` of them, or as many as it has."""
         indices = X.indices - (not self.zero_based)
         if indices.min(initial=0) < 0:
             raise TableError(
                 f"{self.path} has a column 0, but columns are counted from 1 here or where the model was trained: "
                 "give zero_based=True (--zero-based), when the model is trained, too"
             )
-        self.check_fits(self._width(X), n_features)
-        return csr(X.data, indices, X.indptr, (X.shape[0], n_features))
+        n_columns = 1 + int(indices.max(initial=0))
+        self.check_fits(n_columns, n_features or n_columns)
+        return csr(X.data, indices, X.indptr, (X.shape[0], n_features or n_columns))
 
     def _load(self, dtype: Any = np.float32, **where: Any) -> tuple[Rows, Array]:
         try:

@@ -363,6 +363,12 @@ def svmlight_columns(paths: Sequence[str], zero_based: bool | None) -> tuple[boo
     return files[0].zero_based, n_features
 
 
+def stem_of(name: str) -> str:
+    """The name of a file without the end that says its format, and that of a compression."""
+    plain = Path(name).stem if is_compressed(name) else name
+    return Path(plain).stem if Path(plain).suffix.lower() in FORMATS else plain
+
+
 def has_names(path: str | os.PathLike[str]) -> bool:
     """Whether the columns of a file, or of the files of a folder, have names."""
     return issubclass(format_of(files_of(os.fspath(path))[0]), TabularFile)

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from s3vm._utils.input_checks import shortened
 from s3vm.sources.readers.errors import TableError, listed
 
-_SEPARATORS = (",", ";", "\t")
+_SEPARATORS, _QUOTED = (",", ";", "\t"), re.compile(rb'"[^"]*"')
+_PYARROW_KNOWS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}  # in small letters
 _BLOCK_BYTES = 1 << 20  # that are parsed together
 _BLOCK_LINES = 100  # or as many lines, if they are long
 _MAX_HEADER = 1 << 20  # bytes of the first line
@@ -93,7 +94,7 @@ class CsvFile(TabularFile):
     def __init__(self, path: str, header: bool | None = True) -> None:
         self.path = path
         line = self._first_line()
-        self._separator = max(_SEPARATORS, key=lambda separator: line.count(separator.encode()))
+        self._separator = max(_SEPARATORS, key=lambda separator: _QUOTED.sub(b"", line).count(separator.encode()))
         self._block = max(_BLOCK_BYTES, _BLOCK_LINES * len(line))
         fields = [field.strip() for field in line.decode().split(self._separator)]
         self._has_header = not any(map(_NUMBER.fullmatch, fields)) if header is None else header
@@ -114,7 +115,7 @@ class CsvFile(TabularFile):
     def _first_line(self) -> bytes:
         """The first line, if it can hold the names of columns."""
         try:
-            with pa.input_stream(self._source(), compression=None if self._is_xz else "detect") as file:
+            with pa.input_stream(self._source(), compression="detect" if self._source() is self.path else None) as file:
                 start = file.read(_MAX_HEADER)
         except (ValueError, OSError, EOFError, lzma.LZMAError) as problem:
             raise TableError(f"{self.path} cannot be read as csv: {problem}") from None
@@ -151,13 +152,14 @@ class CsvFile(TabularFile):
         except Exception as problem:
             raise self._explained(problem, options) from None
 
-    @property
-    def _is_xz(self) -> bool:
-        return Path(self.path).suffix.lower() == ".xz"
-
     def _source(self) -> Any:
-        """What pyarrow reads: the path, whose compression it knows, unless that is xz."""
-        return lzma.open(self.path) if self._is_xz else self.path
+        """What pyarrow reads: the path, whose compression it knows by its end, unless that is xz or in capitals."""
+        suffix = Path(self.path).suffix
+        if suffix.lower() == ".xz":
+            return lzma.open(self.path)
+        if suffix.lower() not in _PYARROW_KNOWS or suffix == suffix.lower():
+            return self.path
+        return pa.CompressedInputStream(self.path, _PYARROW_KNOWS[suffix.lower()])
 
     def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
         return pa_csv.open_csv(

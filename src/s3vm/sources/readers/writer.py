@@ -115,6 +115,9 @@ class Writer:
             self._sink.write(content)
         elif sys.stdout is None:
             raise TableError("standard output is closed: give a file to write to")
+        elif (binary := getattr(sys.stdout, "buffer", None)) is not None:  # whatever a terminal can show
+            sys.stdout.flush()
+            binary.write(content)
         else:
             sys.stdout.write(bytes(content).decode())
 
