@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ import pytest
 from rich.console import Console
 from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import s3vm
@@ -921,7 +923,7 @@ def test_a_class_with_a_single_row(tmp_path):
     assert "class 'eggs' has a single labelled row" in complaint("compare", tmp_path / "d.csv", "-t", "label")
     result = run("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
     assert result.exit_code == 0
-    assert "single labelled row" not in result.stderr
+    assert "class 'eggs' has a single labelled row, which cannot be held out" in result.stderr
 
 
 def test_names_in_files_do_not_steer_the_terminal(folder, tmp_path):
@@ -995,3 +997,24 @@ def test_many_predictions_have_a_speed():
     out = io.StringIO()
     Console(width=100, file=out).print(*prediction_summary(result))
     assert "20,000 rows in 2.0 s  10,000 rows per second" in out.getvalue()
+
+
+def test_a_smaller_model_keeps_its_columns(folder, tmp_path):
+    """Also one from Python, with a scaler: columns in another order are found by name."""
+    known = table(X[:600]).to_pandas()
+    scaled = make_pipeline(StandardScaler(), S3VMClassifier(unlabeled=None, random_state=0))
+    scaled.fit(known, np.where(KNOWN[:600], NAMES[:600].astype(object), None))
+    s3vm.save(scaled, tmp_path / "scaled.s3vm")
+    pa_csv.write_csv(table(X[600:]).select(["height", "width"]), tmp_path / "turned.csv")
+    for model in (folder / "spam.s3vm", tmp_path / "scaled.s3vm"):
+        run("export", model, tmp_path / "small.s3vm", "--compress", folder / "many.parquet")
+        small = run("predict", tmp_path / "small.s3vm", tmp_path / "turned.csv").stdout.splitlines()
+        before = run("predict", model, folder / "new.parquet").stdout.splitlines()
+        assert np.mean(np.array(small) == np.array(before)) > 0.97
+
+
+def test_warnings_name_options(monkeypatch):
+    screen = Screen()
+    with screen.collected_warnings():
+        warnings.warn("collapse: lower unlabeled_weight, or give class_prior", UserWarning, stacklevel=1)
+    assert screen._warnings == ["collapse: lower --weight, or give --prior"]

@@ -124,7 +124,8 @@ def test_a_class_of_one_row_stays_in_training(flowers, counts):
     for code, count in enumerate(counts):
         some[np.flatnonzero(y == code)[:count]] = code
     if max(counts) > 1:
-        clf = make(unlabeled_weight="auto").fit(X, some)
+        with pytest.warns(UserWarning, match="class 0 has a single labelled row, which cannot be held out"):
+            clf = make(unlabeled_weight="auto").fit(X, some)
         assert clf.safety_.n_labeled == 6
     else:
         with pytest.warns(UserWarning, match="every class has a single labelled row"):
@@ -810,3 +811,25 @@ print(peak() - before)
     fitting, predicting = map(float, peaks.split())
     assert fitting < 500
     assert predicting < 100
+
+
+@pytest.mark.parametrize("kind", [S3VMClassifier, S3VMClassifierCV])
+@pytest.mark.parametrize("solver", ["auto", "tsg"])
+def test_class_weights_of_text_that_reads_as_numbers(moons, kind, solver):
+    X, y = moons[:2]
+    X, y = X[:200], y[:200]
+    some = np.where(np.arange(200) < 50, y.astype(str), "-1")
+    weights = {"0": 1.0, "1": 3.0}
+    text = kind(solver, class_weight=weights, random_state=0, max_seconds=None).fit(X, some)
+    numbers = kind(solver, class_weight={0: 1.0, 1: 3.0}, random_state=0).fit(X, some.astype(int))
+    np.testing.assert_array_equal(text.decision_function(X), numbers.decision_function(X))
+
+
+def test_a_class_with_a_single_label_is_named_and_the_others_go_on():
+    X, y = make_blobs(300, 2, centers=3, random_state=0)
+    some = np.where(np.arange(300) < 70, y, -1)
+    some[np.flatnonzero(some == 2)[1:]] = -1
+    with pytest.warns(UserWarning, match="class 2 has a single labelled row, which cannot be held out"):
+        clf = S3VMClassifierCV(random_state=0).fit(X, some)
+    assert clf.cv_errors_ is not None
+    assert clf.safety_.n_labeled == np.sum(some >= 0) - 1

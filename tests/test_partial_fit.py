@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_blobs, make_moons
 
 from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
 from s3vm.estimators.folds import folds_by_content, newest_labels
@@ -190,3 +190,17 @@ def test_neighbors_of_rows_that_come_over_time():
             clf.partial_fit(*rows(number))
     assert joined.score(X_TEST, Y_TEST) > 0.9
     assert np.abs(joined.decision_function(X_TEST) - plain.decision_function(X_TEST)).max() > 0.01
+
+
+@pytest.mark.parametrize("solver", ["incremental", "tsg"])
+def test_classes_that_come_later(solver):
+    """The first call need not have all classes; a new one that was announced starts training again."""
+    X, y = make_blobs(300, 2, centers=[[0, 0], [6, 0], [0, 6]], random_state=0)
+    first = np.where((y < 2) & (np.arange(300) < 60), y, -1)
+    clf = S3VMClassifier(solver, random_state=0).partial_fit(X[:150], first[:150], classes=[0, 1, 2])
+    assert clf.classes_.tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"same classes|also have \[3\]"):
+        clf.partial_fit(X[150:200], np.where(y[150:200] == 2, 3, -1))
+    clf.partial_fit(X[150:], np.where(np.arange(150) < 60, y[150:], -1))
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert clf.score(X, y) > 0.95

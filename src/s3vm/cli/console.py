@@ -18,6 +18,12 @@ from s3vm import __version__
 from s3vm._utils.progress import Bar
 
 _COPY = re.compile(r"[^\s\"']*s3vm-stdin-\w+[\\/]+stdin\.\w+")  # of `options.from_stream`
+_OPTIONS = {  # of parameters that warnings of the library name
+    "unlabeled_weight": "--weight",
+    "class_prior": "--prior",
+    "class_weight": "--class-weight",
+    "max_seconds": "--max-seconds",
+}
 
 
 class Screen:
@@ -50,7 +56,10 @@ class Screen:
             def collect(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
                 categories.append(category)
                 if issubclass(category, UserWarning) or self.verbose:
-                    self.warn(str(message))
+                    text = str(message)
+                    for parameter, option in _OPTIONS.items():
+                        text = text.replace(parameter, option)
+                    self.warn(text)
 
             warnings.showwarning = collect  # catch_warnings restores it
             yield categories

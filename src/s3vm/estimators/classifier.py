@@ -21,7 +21,7 @@ from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.representations import usual_representations
-from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, resume_point
+from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, has_new_class, resume_point
 from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.scales import warn_of_other_scale
@@ -288,24 +288,24 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         X, y, sample_weight
             As in `fit`, in memory. Later calls may have only unlabelled rows, or only labelled ones.
         classes : array or None, default None
-            All labels that will come; the first call needs rows of each. None takes those of the first call.
+            All labels that may come; a new one starts training again, from the rows remembered. None: no other labels.
         max_labeled : int or None, default None
-            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest, an equal number of each
-            class if there are enough. None remembers all.
+            With ``"tsg"`` and ``"frs"``: how many labelled rows are remembered, the newest of each class; None: all.
         """
         self._check_settings()
         check_max_labeled(max_labeled, solver(self.solver, for_arrivals=True))
         previous, is_first, backend = resume_point(self), not hasattr(self, "model_"), training_backend(self)
         rows = training_rows(self, X, y, sample_weight, reset=is_first, backend=backend)
+        kept = None if has_new_class(self, previous, rows, classes) else previous
         if solver(self.solver).keeps_all_rows:
             rows = rows if is_first else all_rows(self).and_then(rows)
-            return self._learn(rows, backend, previous=previous, expected_classes=classes)
+            return self._learn(rows, backend, previous=kept, expected_classes=classes)
         remembered = self._labeled_rows if previous is None or previous.arrivals is None else previous.rows
         if not is_first and remembered is None:
-            remembered, previous = all_rows(self), None  # after a fit, whose rows are visited again
+            remembered, previous, kept = all_rows(self), None, None  # after a fit, whose rows are visited again
         labeled, arrivals = arrive(self, rows, remembered, previous, max_labeled)
         if arrivals.n_rows:
-            return self._learn(labeled, backend, previous=previous, expected_classes=classes, source=arrivals)
+            return self._learn(labeled, backend, previous=kept, expected_classes=classes, source=arrivals)
         self._learn(labeled, backend, expected_classes=classes)  # a plain SVM until unlabelled rows come
         self._fitted_rows, self._labeled_rows = None, labeled
         return self

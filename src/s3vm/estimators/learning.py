@@ -11,7 +11,14 @@ from s3vm.estimators.choice import Choice, calibrate, choose_model, first_choice
 from s3vm.estimators.components import directions_of, rows_on_directions
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Plan, Tuning, make_plan
-from s3vm.estimators.preparation import FittedRows, PreparedRows, TrainingRows, prepare, resolve_kernel
+from s3vm.estimators.preparation import (
+    FittedRows,
+    PreparedRows,
+    TrainingRows,
+    prepare,
+    resolve_kernel,
+    warn_of_single_rows,
+)
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.row_attributes import HeldOut
 from s3vm.estimators.settings import fixed_settings, seed_of
@@ -73,6 +80,7 @@ def learn(
     _check_classes(data.classes, expected_classes)
     if previous is not None:
         previous.check_classes(data.classes)
+    warn_of_single_rows(data.classes, data.codes)
     tuning = _tuning(estimator, data, seed, previous, backend)
     if data.arrivals is not None:
         chosen = chosen.for_streaming()
@@ -94,9 +102,9 @@ def learn(
 
 
 def _check_classes(classes: Array, expected: Any) -> None:
-    if expected is not None and not np.array_equal(classes, np.unique(expected)):
+    if expected is not None and not np.isin(classes, np.unique(expected)).all():
         raise ValueError(
-            f"classes={expected} is not valid: the rows have {classes.tolist()}, and need labels of all classes"
+            f"classes={expected} is not valid: the rows also have {np.setdiff1d(classes, expected).tolist()}"
         )
 
 

@@ -1,14 +1,14 @@
 """The rows of a fit, and its first step: which are labelled, with which classes, and which kernel width fits them."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import compute_sample_weight
 
 from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, row_digests, stack
-from s3vm._utils.settings import invalid
+from s3vm._utils.settings import invalid, number
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.folds import distinct_rows
@@ -161,13 +161,26 @@ def _joined(groups: Array, rows: Rows) -> Array:
     return np.asarray(sparse.csgraph.connected_components(links, directed=False)[1][of_group])
 
 
+def warn_of_single_rows(classes: Array, codes: Array) -> None:
+    """Names the classes with a single labelled row, unless all classes are so, which is said elsewhere."""
+    single = classes[np.bincount(codes) == 1].tolist()
+    if 0 < len(single) < len(classes):
+        warn(
+            f"class {', '.join(map(repr, single[:5]))} has a single labelled row, which cannot be held out: errors and "
+            "choices are those of the other classes. Label another row of it"
+        )
+
+
 def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
     """The factor on C of each class."""
-    try:
-        row_factors = compute_sample_weight(class_weight, classes[codes])
-    except (TypeError, ValueError):
-        row_factors = np.zeros(len(codes))
-    factors = np.array([row_factors[np.argmax(codes == code)] for code in range(len(classes))])
+    known, factors = classes.tolist(), np.ones(len(classes))
+    if isinstance(class_weight, Mapping):
+        is_whole = len(set(known) - set(class_weight)) == 0  # then others may be named, too
+        factors = np.array([number(class_weight.get(label, 1.0)) for label in known])
+        factors[:] = factors if is_whole or set(class_weight) <= set(known) else np.nan
+    elif class_weight is not None:
+        is_balanced = isinstance(class_weight, str) and class_weight == "balanced"
+        factors = len(codes) / (len(classes) * np.bincount(codes)) if is_balanced else np.full(len(classes), np.nan)
     if not np.all((factors > 0) & (factors < np.inf)):
         expected = f'a dict with a finite number above 0 for each class of {classes.tolist()}, "balanced" or None'
         raise invalid("class_weight", class_weight, expected)

@@ -1,5 +1,6 @@
 """What a fit leaves for the next one, what must be the same then, and which rows `partial_fit` remembers."""
 
+from collections.abc import Hashable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.folds import newest_labels
-from s3vm.estimators.labels import split_labels
+from s3vm.estimators.labels import is_labeled, split_labels
 from s3vm.estimators.preparation import SAMPLE, TrainingRows
 from s3vm.estimators.settings import fixed_settings
 from s3vm.problem import Problem
@@ -46,6 +47,17 @@ def resume_point(estimator: Any) -> ResumePoint | None:
             "random_state; set warm_start=False, or call fit with all rows, to start again"
         )
     return point
+
+
+def has_new_class(estimator: Any, previous: ResumePoint | None, rows: TrainingRows, announced: Any) -> bool:
+    """Whether rows have a label for the first time that this or an earlier call of `partial_fit` announced."""
+    if announced is not None:
+        estimator._announced_classes = np.asarray(announced).tolist()
+    labels = {
+        label for label in rows.y[is_labeled(rows.y, estimator.unlabeled)].tolist() if isinstance(label, Hashable)
+    }
+    new = labels - set([] if previous is None else previous.classes.tolist())
+    return previous is not None and bool(new) and new <= set(getattr(estimator, "_announced_classes", ()))
 
 
 def all_rows(estimator: Any, missing: type[Exception] = ValueError) -> TrainingRows:

@@ -88,7 +88,7 @@ class FileSource(StreamSource):
         self.misfits = Misfits()  # of all rows read so far
         self._settings: dict[str, Any] = {"path": path, "target": target, "dtype": precision(dtype), **options}
         for name in ("target", "features", "drop"):
-            if not is_integer(self._settings[name]) and not all(
+            if not (name == "features" and is_integer(self._settings[name])) and not all(
                 isinstance(column, str) for column in _list(self._settings[name])
             ):
                 raise invalid(name, self._settings[name], 'a column name, such as "label"')
