@@ -250,6 +250,7 @@ def test_a_killed_worker_is_made_up_for(both, rows, alone, monkeypatch, fan_out,
     assert_same_model(alone, clf)
 
 
+@pytest.mark.long
 def test_rows_that_cannot_be_made_again_end_the_fit(both, rows):
     sent = both.scatter([rows[0][start : start + SIZE] for start in range(0, N, SIZE)])
     blocks = [da.from_delayed(dask.delayed(block), (SIZE, 4), np.float32) for block in sent]
