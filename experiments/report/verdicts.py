@@ -48,7 +48,8 @@ class Verdicts:
         evaluation = self.evaluation
         found = {f"{size:,} rows": evaluation.races(column, size) for size in evaluation.sizes[:4:3]}
         found["the most rows"] = evaluation.races(column, None)
-        complete = [race for size in evaluation.sizes for race in evaluation.races(column, size) if race.is_complete]
+        every = [race for size in [*evaluation.sizes, None] for race in evaluation.races(column, size)]
+        complete = [race for race in every if race.is_complete or race.ratio >= 1]  # a lost race is decided
         parts = [f"{where}: {races(some)}" for where, some in found.items() if some]
         return f"{word(sum(race.ratio < 1 for race in complete), len(complete))}; {'; '.join(parts)}"
 
@@ -59,20 +60,12 @@ class Verdicts:
             row = max(done, key=lambda row: row["n"])
             size = f"{row['n']:,} synthetic rows of the shape of {title(row['set'])}"
             return f"**yes**: {row['seconds']:.1f} s and {row['megabytes']:.0f} MB for {size}"
-        hours = self._extrapolated(column)
-        if hours is None:
+        runs = self.evaluation.real.of("times", solver=column, status="ok")
+        if column != COLUMNS[0] or not runs:
             return "not run"
-        return f"not run: by the exponents of Figure 2, {hours:.1g} hours"
-
-    def _extrapolated(self, column: str) -> float | None:
-        """Hours for a million rows, from the largest run of each set and its own exponent: the median."""
-        hours = []
-        for name in self.evaluation.sets:
-            sizes, seconds = self.evaluation.real.times(name, column)
-            if len(sizes) >= 4:
-                slope = np.polyfit(np.log(sizes[-4:]), np.log(seconds[-4:]), 1)[0]
-                hours.append(seconds[-1] * (_MILLION / sizes[-1]) ** slope / 3600)
-        return float(np.median(hours)) if hours else None
+        largest = max(runs, key=lambda row: row["n"])  # m T² with m = √n features and T = n / 256 iterations is n^2.5
+        minutes = largest["seconds"] * (_MILLION / largest["n"]) ** 2.5 / 60
+        return f"not run; by m T² about {minutes:.0f} min, from {largest['seconds']:.1f} s for {largest['n']:,} rows"
 
     def _memory_claim(self, column: str) -> str:
         if column != COLUMNS[0]:
@@ -85,7 +78,8 @@ class Verdicts:
                 if sizes:
                     parts.append(f"`{solver}` reaches {text} on {len(sizes)} sets, from {min(sizes):,} rows")
         word = "partly" if any("memory" in part for part in parts) else "no"
-        return f"**{word}**: {'; '.join(parts)}" if parts else "not reached"
+        most = max(row["n"] for name in EXACT for row in self.evaluation.real.of("times", solver=name, status="ok"))
+        return f"**{word}**: {'; '.join(parts)}" if parts else f"not run: the most rows were {most:,}"
 
     def _most_memory(self, column: str) -> str:
         rows = self.evaluation.real.of("times", solver=column, status="ok")
