@@ -107,7 +107,7 @@ def test_round_trip(tmp_path, kernel, solver, data):
     np.testing.assert_array_equal(loaded.classes_, model.classes_)
     with pytest.raises(AttributeError, match="the training rows"):
         _ = loaded.transduction_
-    private = {"_fitted_rows", "_labeled_rows", "_resume_point", "_transduction"}
+    private = {"_fitted_rows", "_held_out", "_labeled_rows", "_resume_point", "_transduction"}
     assert set(vars(model)) - set(vars(loaded)) == private
 
 
