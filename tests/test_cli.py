@@ -567,7 +567,8 @@ def test_export(folder, tmp_path):
 # tune, compare, demo
 
 
-def test_too_few_labels_to_choose_by(tmp_path):
+def test_too_few_labels_to_choose_by(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the models go
     pa_csv.write_csv(table(X[:60], np.where(np.arange(60) < 6, NAMES[:60], "")), tmp_path / "d.csv")
     result = of_json("tune", tmp_path / "d.csv", "-t", "label")
     assert result["grid"] is None
