@@ -1,7 +1,7 @@
 """Error on tables with text, dates and missing values: ours beside what else such a user would take.
 
 Every csv file of a folder is a classification task: its label is the column that `TARGETS` names for it, else the last
-one. A fifth of each file (at most 2,000 rows) is held out for testing; of the others, so many rows have a label. The
+one. A fifth of each file, at most 2,000 rows, is held out for testing; of the others, so many rows have a label. The
 rivals get what scikit-learn's documentation recommends: one-hot text, scaled numbers, medians for missing values.
 
     python benchmarks/tables.py FOLDER --labels 50 100 150 --draws 3
@@ -41,7 +41,7 @@ TARGETS = {  # where it is not the last column
     "penguins": "species",
     "penguins-raw": "Species",
 }
-MOST_ROWS, MOST_TEST, MOST_CLASSES = 5000, 2000, 12
+MOST_TEST, MOST_CLASSES = 2000, 12
 
 
 def rival(model):
@@ -94,14 +94,14 @@ METHODS = {
 }
 
 
-def read(path):
+def read(path, most):
     """The columns and the labels as text, or None if the file is no such task."""
     name = path.name.split(".")[0]
     frame = pd.read_csv(path)
     target = TARGETS.get(name, frame.columns[-1])
     if target is None or target not in frame:
         return None
-    frame = frame[frame[target].notna()].sample(frac=1, random_state=0)[:MOST_ROWS].reset_index(drop=True)
+    frame = frame[frame[target].notna()].sample(frac=1, random_state=0)[:most].reset_index(drop=True)
     y = frame.pop(target).astype(str)
     counts = y.value_counts()
     y, frame = y[y.isin(counts.index[counts >= 10])], frame[y.isin(counts.index[counts >= 10])]
@@ -113,11 +113,12 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--labels", type=int, nargs="+", default=[50, 100, 150])
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=5000, help="rows of a file that are used, at most")
     options = parser.parse_args()
     print("s3vm", s3vm.__version__)
     rows = []
     for path in sorted(options.folder.glob("*.csv*")):
-        task = read(path)
+        task = read(path, options.rows)
         if task is None:
             print(f"{path.name} is skipped")
             continue

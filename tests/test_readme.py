@@ -78,6 +78,12 @@ def test_links_lead_to_files():
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_pages_show_their_pictures_on_a_code_host():
+    """Pictures that only a build of the documentation draws are on its front page alone."""
+    for page in sorted({*ROOT.glob("docs/*.md")} - {ROOT / "docs" / "index.md"}):
+        assert "{figure}" not in page.read_text(), page.name
+
+
 def test_reference_is_complete():
     """Every public name is on the page of the API."""
     import s3vm
