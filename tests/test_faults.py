@@ -420,6 +420,27 @@ def test_a_bad_line_of_an_svmlight_file_is_named(tmp_path, monkeypatch):
     assert tables.read(tmp_path / "rows.svm", features=2_000_000_000).rows.shape == (700, 2_000_000_000)
 
 
+def test_a_mapped_file_that_becomes_shorter(tmp_path):
+    """Reading beyond the end of a file that is mapped kills the process: SIGBUS."""
+    code = """
+        rows = np.random.default_rng(0).normal(size=(200_000, 3)).astype(np.float32)
+        labels = (X[:, 0] > 0).astype(int)
+        long = TSG(max_iter=300, batch_size=64, n_features=32, span="features")
+        for name in ("a.npy", "b.npy"):
+            np.save(name, rows)
+            def watch(done, total, record):
+                if done == 5:
+                    os.truncate(name, 4096)
+            clf = S3VMClassifier(long, gamma=1.0, unlabeled_weight=0.5, random_state=0, verbose=watch)
+            unlabeled = name if name == "a.npy" else np.load(name, mmap_mode="r")[100:]
+            raises(ValueError, clf.fit, X, labels, X_unlabeled=unlabeled)
+        """
+    said = apart(code, tmp_path)
+    assert said.count("has become shorter while its rows were read: ") == 2
+    assert "a.npy" in said
+    assert "b.npy" in said
+
+
 @pytest.mark.parametrize("what", ["gone", "shorter", "longer"])
 def test_files_that_go_away_or_change_while_training(parquet, what):
     rows = pq.read_table(parquet)

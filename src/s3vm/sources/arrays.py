@@ -1,5 +1,6 @@
 """Rows of an array in memory."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from scipy import sparse
 
 from s3vm import philox
 from s3vm._utils.arrays import as_rows, is_tensor, namespace
-from s3vm._utils.input_checks import precision
+from s3vm._utils.input_checks import RowsError, precision
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 
@@ -36,9 +37,12 @@ class ArraySource:
         self.X, self.chosen, self.dtype = X, chosen, precision(dtype)
         self.n_rows = int(X.shape[0] if chosen is None else len(chosen))
         self.n_dims = int(X.shape[1])
+        self._map = _map_of(X)
 
     def take(self, positions: Any) -> Rows:
         """The rows at these positions (an index array or a slice)."""
+        if self._map is not None:
+            _check_map(self._map)
         if self.chosen is not None:
             positions = self.chosen[positions]
         if is_tensor(self.X) and not isinstance(positions, slice):
@@ -52,3 +56,20 @@ class ArraySource:
         if self.n_rows <= size:
             return self.take(slice(None))
         return self.take(philox.distinct(seed, Purpose.REFERENCE, 0, size, self.n_rows))
+
+
+def _map_of(X: Any) -> np.memmap[Any, Any] | None:
+    """The memory map that an array is, or is a view of."""
+    while X is not None and not isinstance(X, np.memmap):
+        X = getattr(X, "base", None)
+    return X
+
+
+def _check_map(mapped: np.memmap[Any, Any]) -> None:
+    """Raises an error if the file has become shorter: reading beyond its end would kill the process."""
+    name = mapped.filename
+    if name is None or not os.path.exists(name):  # the system keeps a deleted file as long as it is mapped
+        return
+    missing = mapped.offset + mapped.nbytes - os.path.getsize(name)
+    if missing > 0:
+        raise RowsError(f"{name} has become shorter while its rows were read: {missing:,} bytes are missing at its end")
