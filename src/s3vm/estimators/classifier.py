@@ -328,7 +328,8 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         if is_dask(X):
             return lazily(self, "predict", X)
         model = copy(self)  # so that the classes and the codes belong together
-        return model.classes_[model._scores(X, predicted_codes)]
+        codes = model._scores(X, predicted_codes)  # first, since it checks that the model is fitted
+        return model.classes_[codes]
 
     @available_if(has_probability)
     def predict_proba(self, X: Any) -> Array:
@@ -387,8 +388,7 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
     def _scores(self, X: Any, result: Callable[[Array], Array] = lambda scores: scores) -> Array:
         check_is_fitted(self, "model_")
         backend = backends.backend(self.backend, self.dtype, self.n_jobs)
-        X = checked_rows(self, X, reset=False, backend=backend)
-        return scores_of(self.model_, X, None, self.dtype, backend, result)
+        return scores_of(self.model_, checked_rows(self, X, backend=backend), None, self.dtype, backend, result)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # a copy at once: another thread may be in partial_fit

@@ -161,7 +161,7 @@ def _as_source(estimator: Any, X_unlabeled: Any, n_features: int, backend: Backe
     raise invalid("X_unlabeled", X_unlabeled, "an array, a path, a source or an iterable of batches")
 
 
-def checked_rows(estimator: Any, X: Any, *, reset: bool, backend: Backend | None = None) -> Any:
+def checked_rows(estimator: Any, X: Any, *, reset: bool = False, backend: Backend | None = None) -> Any:
     """X as a finite array or CSR matrix whose entries the precision can hold; copied only if necessary.
 
     Without the `backend` that the rows are for, tensors become arrays.
