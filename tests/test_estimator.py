@@ -759,7 +759,7 @@ def test_too_many_labeled_rows_for_an_exact_start():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = np.where(np.arange(20_000) < 19_000, (X[:, 0] > 0).astype(int), -1)
-    with pytest.raises(ValueError, match=r"19000 labelled rows needs a kernel matrix of 3 GiB.*PrintedTSG"):
+    with pytest.raises(ValueError, match=r'19000 labelled rows needs a kernel matrix of 3 GiB.*"auto".*PrintedTSG'):
         make(probability=False).fit(X, y)
     plain = PrintedTSG(max_iter=5)
     clf = make(solver=plain, unlabeled_weight=0.3, probability=False).fit(X, y)
