@@ -937,7 +937,7 @@ _FAST = ["--C", "1", "--gamma", "1", "--max-seconds", "0.001", "--weight", "1", 
 
 
 def command_line(folder):
-    """The commands: exit code 0, or 1 and one line on standard error."""
+    """The commands: exit code 0, or 1 or 2 and one line on standard error."""
     from experiments.__main__ import app as experiments_app
 
     from s3vm.cli.app import app

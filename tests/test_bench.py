@@ -389,7 +389,7 @@ def test_what_a_configuration_may_have_wrong(tmp_path, text, message):
 
 
 def test_processes_have_a_limit_on_the_command_line(tmp_path):
-    assert "Invalid value for '--processes'" in bench(write(tmp_path, "[theory]\n"), "-p", 1_000_000, code=1).stderr
+    assert "Invalid value for '--processes'" in bench(write(tmp_path, "[theory]\n"), "-p", 1_000_000, code=2).stderr
 
 
 def test_a_set_that_is_missing_is_said(tmp_path, monkeypatch):
