@@ -316,6 +316,19 @@ def test_warm_start_goes_on(moons):
     np.testing.assert_allclose(half.decision_function(X), whole.decision_function(X), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["cccp", "light", "newton", "incremental"])
+def test_warm_start_after_the_last_iteration(name):
+    """A run that has nothing left to do has no new line of the history: it raised KeyError: 'iteration'."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    some = np.where(np.arange(60) < 20, (X[:, 0] > 0).astype(int), -1)
+    clf = S3VMClassifier(name, gamma=1.0, C=1.0, unlabeled_weight=0.5, warm_start=True, random_state=0).fit(X, some)
+    scores = clf.decision_function(X)
+    for _ in range(2):
+        clf.fit(X, some)
+        assert clf.history_["iteration"][-1] == clf.n_iter_
+    np.testing.assert_allclose(clf.decision_function(X), scores, atol=1e-3)
+
+
 def test_warm_start_takes_other_rows(moons):
     """More rows would mean more features and more labels more folds; both stay as they were begun."""
     X, y, _ = moons

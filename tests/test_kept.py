@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 
 import s3vm
 from effort import LONG
-from s3vm import TSG, S3VMClassifier
+from s3vm import TSG, S3VMClassifier, WorkerLostError
+from s3vm._utils.machine import with_advice
 from s3vm.cli.app import app
 from s3vm.cli.inputs import default_output
 from s3vm.estimators import choice, learning
+from s3vm.sources import dask
 
 X = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
 SOME = np.where(np.arange(100) < 40, (X[:, 0] > 0).astype(int), -1)
@@ -137,3 +140,23 @@ def test_a_terminal_that_shows_ascii_only(data):
         return
     done = subprocess.run([*base, "predict", "n.s3vm", "names.npz"], env=env, capture_output=True, check=False)
     assert set(done.stdout.decode("utf-8").split()[1:]) == {"größer", "☃"}, "data are UTF-8, wherever they go"
+
+
+@pytest.mark.parametrize("problem", [MemoryError("Allocation failed (probably too large)."), MemoryError()], ids=repr)
+def test_memory_errors_of_others_get_advice(problem):
+    with (
+        pytest.raises(MemoryError, match="there is not enough memory.*: use fewer rows"),
+        with_advice("use fewer rows"),
+    ):
+        raise problem
+    with pytest.raises(MemoryError, match="^TSG needs 5 GiB: use less$"), with_advice("use fewer rows"):
+        raise MemoryError("TSG needs 5 GiB: use less")
+
+
+def test_a_closed_client_is_named():
+    """Its workers are not known: KeyError: 'workers'."""
+    closed = SimpleNamespace(status="closed", scheduler_info=lambda n_workers: {})
+    with pytest.raises(WorkerLostError, match="the Dask client is closed: create a new one"):
+        dask._workers_of(closed)
+    with pytest.raises(WorkerLostError, match="is closed"):
+        dask._reaches_workers(closed)
