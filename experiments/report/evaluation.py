@@ -137,6 +137,7 @@ class Page:
             "large": f"{sizes[3]:,}",
             "error_rows": f"{self.evaluation.error_rows:,}",
             "curve_rows": f"{config['curves']['rows']:,}",
+            "absent": ", ".join(title(name) for name in config["sets"] if name not in self.evaluation.sets) or "none",
             "edge": ", ".join(map(title, self.evaluation.at_the_edge(COLUMNS[0]))) or "no set",
         }
 
