@@ -59,6 +59,7 @@ def test_suggestions_are_new_rows_and_the_same_every_time(kind, tmp_path):
         clf.suggest(X, 261)
 
 
+@pytest.mark.filterwarnings("ignore:class .* has a single labelled row:UserWarning")
 def test_every_fifth_suggestion_is_drawn_at_random():
     """Whatever a classifier thinks, it is the same rows that chance draws."""
     X, y = make_blobs([400, 400, 100], centers=[[-3, 0], [3, 0], [12, 0]], random_state=0)

@@ -28,7 +28,7 @@ def by_panels(A: Any, B: Any) -> Any:
     """``A @ B``. Whole panels of rows have products of one shape, so that no row depends on the others."""
     if sparse.issparse(A) or len(A) % PANEL or is_tensor(A):
         return A @ B
-    return (A.reshape(-1, PANEL, A.shape[1]) @ B).reshape(len(A), -1)
+    return (A.reshape(-1, PANEL, A.shape[1]) @ B).reshape(len(A), B.shape[1])
 
 
 def squared_distances(X: Any, Z: Any, scale: float) -> Array:
