@@ -1,7 +1,9 @@
 """The rows of an experiment as numbers to show: which solver is fastest, how errors compare, how fast time grows."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -116,9 +118,17 @@ class Tally:
         """Sizes, and the median of a quantity at each, or the most megabytes, of the runs that succeeded."""
         values: dict[int, list[float]] = {}
         for row in self.of("times", set=name, solver=solver, status="ok"):
-            values.setdefault(row["n"], []).append(row[quantity])
+            if row.get("machine") == self._machines[name, row["n"]]:
+                values.setdefault(row["n"], []).append(row[quantity])
         typical = max if quantity == "megabytes" else np.median
         return sorted(values), [float(typical(values[size])) for size in sorted(values)]
+
+    @cached_property
+    def _machines(self) -> dict[tuple[str, int], str | None]:
+        """The machine that times are compared on, for each set and size: the one that has run most solvers there."""
+        runs = {(row["set"], row["n"], row.get("machine"), row["solver"]) for row in self.of("times", status="ok")}
+        counts = Counter(run[:3] for run in sorted(runs, key=str))
+        return {(name, size): machine for (name, size, machine), _ in reversed(counts.most_common())}
 
     def failures(self, name: str, solver: str) -> list[Row]:
         """The smallest run that ran out of time or memory, or crashed, in a list."""
