@@ -199,7 +199,7 @@ def train(name, share):
 
 
 def columns():
-    """How fast 20 columns are beside one, with several sizes of the tiles."""
+    """How fast 20 columns are compared with one, with several sizes of the tiles."""
     from s3vm.backends.gpu import kernels
 
     chosen, results = kernels._tile, []
@@ -256,7 +256,7 @@ def blobs(n, d, n_labels, n_classes=2):
 
 
 def fit():
-    """Default fits, on the GPU and on all cores beside it, and predictions by their models."""
+    """Default fits, on the GPU and on all cores of its host, and predictions by their models."""
     results = []
 
     def line(what, seconds, **more):

@@ -1,4 +1,4 @@
-"""Error on tables with text, dates and missing values: ours beside what else such a user would take.
+"""Error on tables with text, dates and missing values: ours and what else such a user would take.
 
 Every csv file of a folder is a classification task: its label is the column that `TARGETS` names for it, else the last
 one. A fifth of each file, at most 2,000 rows, is held out for testing; of the others, so many rows have a label. The
@@ -95,7 +95,7 @@ METHODS = {
 
 
 def read(path, most):
-    """The columns and the labels as text, or None if the file is no such task."""
+    """The columns and the labels as text, or None if the file has no such task."""
     name = path.name.split(".")[0]
     frame = pd.read_csv(path)
     target = TARGETS.get(name, frame.columns[-1])
