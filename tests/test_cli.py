@@ -470,6 +470,10 @@ def test_suggest(folder, tmp_path):
     assert run(*args, "-n", 3).stdout.startswith("row,prediction,width")
     shown = run("suggest", folder / "spam.s3vm", folder / "new.parquet", "-n", 2).stdout
     assert [len(line.split(",")) for line in shown.splitlines()] == [2, 2, 2]
+    mails = as_lines(pa_csv.read_csv(folder / "mails.csv"))
+    lines = piped(mails, "suggest", folder / "spam.s3vm", "-", "--format", "jsonl", "-t", "label", "-n", 3).stdout
+    assert [list(json.loads(line)) for line in lines.splitlines()] == [["row", "prediction"]] * 3
+    assert "--json needs a file for the rows" in complaint(*args, "--json", code=2)
     assert "n=551 rows cannot be suggested: only 550 of 600 have no label" in complaint(*args, "-n", 551)
 
 
@@ -777,7 +781,7 @@ OF_USAGE = (
     "Invalid",
     "No such ",
 )
-OF_USAGE += ("--json needs", "give one file to write")
+OF_USAGE += ("--json needs", "give one file to write", "mails.csv: which column", "which column")
 
 
 def test_a_short_name_is_not_offered_for_a_long_one(tmp_path):
@@ -854,8 +858,8 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("compare mails.csv -t label --mark spam", "has only the label 'ham'"),
         ("export spam.s3vm", "give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT"),
         ("export spam.s3vm a.onnx -o b.onnx", "give one file to write"),
-        ("frobnicate", "No such command 'frobnicate'"),
-        ("--frobnicate", "No such option: --frobnicate"),
+        ("frobnicate", "No such command 'frobnicate'. See s3vm --help"),
+        ("--frobnicate", "No such option: --frobnicate. See s3vm --help"),
     ],
 )
 def test_complaints(folder, monkeypatch, args, message):

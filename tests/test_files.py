@@ -24,6 +24,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
@@ -775,3 +776,14 @@ def test_types_to_trust_are_complete(solver):
         warnings.simplefilter("ignore")
         clf.fit(X[::4], some[::4])
     assert set(skops.io.get_untrusted_types(data=skops.io.dumps(clf))) <= set(s3vm.SKOPS_TRUSTED)
+
+
+def test_types_to_trust_include_those_of_tables_and_searches():
+    X, some = moons()
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "town": np.where(X[:, 0] > 0, "Bonn", "Oslo")})[::4]
+    model = make_pipeline(s3vm.TableEncoder(), S3VMClassifier(random_state=0)).fit(frame, some[::4])
+    again = skops.io.loads(skops.io.dumps(model), trusted=s3vm.SKOPS_TRUSTED)
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    search = GridSearchCV(model, {"s3vmclassifier__C": [1]}, cv=s3vm.LabeledKFold(), scoring=s3vm.scorer("roc_auc"))
+    types = skops.io.get_untrusted_types(data=skops.io.dumps(search))
+    assert {name for name in types if name.startswith("s3vm")} <= set(s3vm.SKOPS_TRUSTED)

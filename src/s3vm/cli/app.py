@@ -58,7 +58,8 @@ class Commands(PlainFlags, TyperGroup):
                 sys.stdout.flush()  # a full disk shows here, if not before
         except typer.TyperException as problem:
             context = getattr(problem, "ctx", None)
-            _print_error(problem.format_message() + (f" See {context.command_path} --help" if context else ""))
+            hint = f". See {context.command_path} --help" if context else ""
+            _print_error(problem.format_message().rstrip(".") + hint)
             code = _USAGE
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
@@ -179,12 +180,7 @@ def predict(
     *,
     model: options.Model,
     data: options.Data,
-    output: Annotated[
-        str,
-        option(
-            "--output", "-o", metavar="FILE", help="CSV (or .csv.gz), Parquet or .jsonl file; - is standard output."
-        ),
-    ] = "-",
+    output: options.Output = "-",
     file_format: options.Format = None,
     scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
     probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
@@ -363,10 +359,9 @@ def suggest(
     model: options.Model,
     data: options.Data,
     n: Annotated[int, option("--number", "-n", metavar="N", help="How many rows.")] = 20,
-    output: Annotated[
-        str, option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz) or Parquet file; - is standard output.")
-    ] = "-",
+    output: options.Output = "-",
     target: options.Target = None,
+    file_format: options.Format = None,
     mark: options.Mark,
     seed: Annotated[int, option(help="The same seed suggests the same rows.")] = 0,
     jobs: options.Jobs = -1,
@@ -380,8 +375,8 @@ def suggest(
     from s3vm.cli.suggest import run_suggest
 
     if verbosity.json and output == "-":
-        raise ValueError("--json needs a file for the rows: -o next.csv")
-    run_suggest(verbosity.screen(), model, data, n, output, target, mark, seed, jobs)
+        raise options.UsageError("--json needs a file for the rows: -o next.csv")
+    run_suggest(verbosity.screen(), model, data, n, output, target, mark, seed, jobs, file_format or "csv")
 
 
 @_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))

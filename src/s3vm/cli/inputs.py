@@ -17,7 +17,7 @@ from s3vm._utils.input_checks import shortened
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.console import Screen
-from s3vm.cli.options import InputFiles
+from s3vm.cli.options import InputFiles, UsageError
 from s3vm.estimators.encoder import TableEncoder
 from s3vm.sources import readers
 from s3vm.sources.encoding import Misfits
@@ -67,7 +67,7 @@ class Dataset:
 def target_column(path: str, target: str | None) -> str:
     """The label column, which must be given for files with column names."""
     if target is None and readers.has_names(path):
-        raise readers.TableError(f"{path}: which column has the labels? Give --target COLUMN")
+        raise UsageError(f"{path}: which column has the labels? Give --target COLUMN")
     return target or "y"
 
 

@@ -125,6 +125,10 @@ Target = Annotated[
     str | None, option("--target", "-t", metavar="COLUMN", help="Label column; required for CSV and Parquet.")
 ]
 Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.", callback=from_stream)]
+Output = Annotated[
+    str,
+    option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz), Parquet or .jsonl file; - is standard output."),
+]
 Drop = Annotated[list[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
 Mark = Annotated[
     list[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)

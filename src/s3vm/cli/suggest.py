@@ -26,6 +26,7 @@ def run_suggest(
     mark: Sequence[str],
     seed: int,
     jobs: int,
+    stdout_format: str,
 ) -> None:
     loaded = load_model(model, jobs)
     check_writable(None if output == "-" else output, inputs=[model, data])
@@ -41,7 +42,7 @@ def run_suggest(
         table = LabelledTable(Path(data), Path(data), target or loaded.target or "label", mark)
         cells = zip(*(table.rows[at] for at in chosen), strict=True)
         columns |= {name: list(texts) for name, texts in zip(table.names, cells, strict=True) if name not in columns}
-    with readers.Writer(output) as writer:
+    with readers.Writer(output, stdout_format) as writer:
         writer.write(columns)
     screen.warn_of(loaded.misfits)
     result = {"model": model, "data": data, "output": output, "rows": chosen + 1, "labeled": n_labeled}

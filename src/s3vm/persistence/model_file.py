@@ -29,11 +29,14 @@ from s3vm._utils.registry import STATE_PARTS
 from s3vm._utils.typing import Array
 from s3vm.backends.cpu.backend import prediction_bytes
 from s3vm.estimators.classifier import S3VMClassifier
+from s3vm.estimators.encoder import TableEncoder
+from s3vm.estimators.folds import LabeledKFold
 from s3vm.estimators.prediction import Temperature
 from s3vm.estimators.preparation import TrainingRows
 from s3vm.estimators.resuming import ResumePoint
 from s3vm.estimators.row_attributes import HeldOut
 from s3vm.estimators.safety import Safety
+from s3vm.estimators.scoring import LabeledScorer
 from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 from s3vm.model import Model
@@ -46,6 +49,7 @@ from s3vm.solvers.incremental.active_set_path import Point
 from s3vm.solvers.incremental.incremental import _ResumeState
 from s3vm.solvers.incremental.kernel_cache import Carryover
 from s3vm.solvers.steps import STEPS
+from s3vm.sources.encoding import ColumnPlan
 from s3vm.sources.reservoir import Reservoir, ReservoirSource
 
 _FLOATS = ("float32", "float64")
@@ -74,8 +78,9 @@ SKOPS_TRUSTED = sorted(
         Temperature,
     }
     | {TrainingRows, Reservoir, ReservoirSource, Carryover, Point, _ResumeState}
+    | {TableEncoder, ColumnPlan, LabeledKFold, LabeledScorer}
 )
-"""The types of fitted classifiers, for ``skops.io.load(file, trusted=SKOPS_TRUSTED)``."""
+"""The types of fitted classifiers, encoders and searches, for ``skops.io.load(file, trusted=SKOPS_TRUSTED)``."""
 
 
 def save(estimator: Any, path: Any) -> None:
