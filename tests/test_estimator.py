@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
+from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -225,6 +226,26 @@ def test_nullable_integers_stay_integers(moons, kind, has_nulls):
         clf.fit(X, labels)
     assert clf.classes_.dtype.kind in "iu"
     assert clf.score(X, labels) > 0.8
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda y: pd.DataFrame(y, dtype="Int64"),
+        lambda y: pd.DataFrame(y, dtype="int64[pyarrow]"),
+        pl.DataFrame,
+        pa.table,
+    ],
+    ids=["pandas", "pandas with Arrow", "Polars", "Arrow"],
+)
+def test_nullable_integers_in_a_data_frame_of_one_column(moons, frame):
+    X, _, some = moons
+    labels = frame({"label": [None if value < 0 else int(value) for value in some]})
+    with pytest.warns(DataConversionWarning, match="column-vector") as issued:
+        clf = make(unlabeled=None).fit(X, labels)
+    assert {entry.filename for entry in issued} == {__file__}, "the caller's line"
+    assert clf.classes_.dtype.kind == "i"
+    np.testing.assert_array_equal(clf.predict(X), make().fit(X, some).predict(X))
 
 
 def test_nullable_booleans_stay_booleans(moons):

@@ -4,12 +4,14 @@ from collections.abc import Sized
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from s3vm._utils.arrays import host
 from s3vm._utils.input_checks import is_masked
 from s3vm._utils.typing import Array
+from s3vm._utils.warn import warn
 
 
 def split_labels(y: Any, unlabeled: Any) -> tuple[Array, Array]:
@@ -70,6 +72,11 @@ def as_column(y: Any) -> Array:
     if y is None:
         raise ValueError("S3VMClassifier requires y to be passed, but the target y is None")
     y = host(y)
+    if getattr(y, "shape", ())[1:] == (1,):
+        advice = "give y.ravel(), or a column instead of a table of one"
+        warn(f"A column-vector y was passed when a 1d array was expected: {advice}", DataConversionWarning)
+        if hasattr(y, "columns"):  # of a table of pandas, Polars or Arrow, since it may have nullable integers
+            y = y.column(0) if hasattr(y, "column") else y[y.columns[0]]
     if is_masked(y):
         raise ValueError("y is a masked array with masked labels: y.filled(-1) marks those rows as unlabelled")
     if str(getattr(y, "dtype", getattr(y, "type", ""))).lower().startswith(("int", "uint", "bool")):
@@ -77,7 +84,8 @@ def as_column(y: Any) -> Array:
         values = np.asarray(y)
         y = values if values.dtype.kind in "biu" else list(y.to_pylist() if hasattr(y, "to_pylist") else y)
     # A list goes through objects: NumPy would turn ["a", None] or ["a", nan] into text.
-    y = column_or_1d(np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y), warn=True)
+    is_list = isinstance(y, list | tuple)
+    y = column_or_1d(np.array(y, dtype=object) if is_list else np.asarray(y), warn=is_list)
     if y.dtype.kind == "V":
         raise ValueError(f"y has several values per row ({y.dtype}): give one label per row")
     if y.dtype.kind in "mM":
