@@ -65,6 +65,9 @@ pipeline = Pipeline(
 noisy = np.hstack([X, np.random.default_rng(0).normal(size=(300, 5))])
 pipeline.fit(noisy[known], labels, X_unlabeled=noisy[~known])
 assert pipeline.score(noisy[~known], y[~known]) > 0.95
+search = GridSearchCV(pipeline, {"svm__C": [1.0, 10.0]}, cv=3)
+search.fit(noisy[known], labels, X_unlabeled=noisy[~known][:59])  # of 60 rows, a search would take those of its folds
+assert search.predict_proba(noisy[~known]).argmax(axis=1).tolist() == search.predict(noisy[~known]).tolist()
 
 # Where all rows are in X, marked: searches, and tools that take a fitted classifier as it is.
 sklearn.set_config(enable_metadata_routing=False)

@@ -44,8 +44,8 @@ def warn_of_other_scale(names: Any, data: PreparedRows, seed: int) -> bool:
     warn(
         f"unlabelled rows are on another scale than labelled ones: columns {columns.tolist()} differ more than chance "
         f"allows; the first has mean {labeled[0][column]:.3g} and standard deviation {labeled[1][column]:.3g} where "
-        f"labelled, {mean[column]:.3g} and {spread[column]:.3g} where not. A pipeline transforms X_unlabeled only if "
-        'told to: sklearn.set_config(enable_metadata_routing=True); Pipeline([..., ("svm", S3VMClassifier()'
+        f"labelled, {mean[column]:.3g} and {spread[column]:.3g} where not. A pipeline transforms X_unlabeled only "
+        'on request: sklearn.set_config(enable_metadata_routing=True); Pipeline([..., ("svm", S3VMClassifier()'
         '.set_fit_request(X_unlabeled=True))], transform_input=["X_unlabeled"]).fit(X, y, X_unlabeled=rows). Or put '
         "all rows into X, and mark the unlabelled ones in y"
     )
