@@ -1,5 +1,6 @@
 """Whether a run that does not fit into memory is refused before it begins, with what to do."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy import sparse
 
 from s3vm import S3VMClassifier
 from s3vm._utils import machine as _machine
+from s3vm._utils.input_checks import warn_of_spreads
 from s3vm.backends import backend, numpy_base
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS
@@ -70,3 +72,14 @@ def test_estimates_grow_with_the_rows_and_know_sparse_ones(name):
     wide = sparse.csr_array((20_000, 100_000), dtype=np.float32)
     problem = replace(large(0, wide), labeled=sparse.csr_array((6, 100_000), dtype=np.float32))
     assert solver.memory(problem, ENGINE) < 8 << 30
+
+
+def test_scales_are_judged_by_some_rows():
+    X = np.ones((400_000, 8), dtype=np.float32)
+    tracemalloc.start()
+    try:
+        warn_of_spreads(X)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 4, "there is no copy of all rows"

@@ -14,6 +14,7 @@ LARGEST = {"float32": 1e30, "float64": 1e150}
 """How large an entry of X may be: sums of squares must not overflow."""
 
 _NEGLIGIBLE = 0.005  # share of the variance
+_SOME = 10_000  # rows by which it is judged
 _CLOSE = 2.0**-16  # of the size of a column: a wider range has at least 256 different values in float32
 
 
@@ -99,6 +100,7 @@ def warn_of_spreads(X: Any, names: Any = None) -> None:
     """Warns if a tenth of the features have nearly all of the variance, so that the others hardly count."""
     if X.shape[0] < 2 or X.shape[1] < 2 or (not hasattr(X, "tocsr") and not isinstance(X, np.ndarray)):
         return
+    X = X[:: max(1, X.shape[0] // _SOME)]
     variances = (
         mean_variance_axis(X.astype(np.float64), 0)[1] if sparse.issparse(X) else X.var(axis=0, dtype=np.float64)
     )
