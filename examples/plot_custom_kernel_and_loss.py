@@ -100,7 +100,7 @@ factors = (1.0, 1.0) + (0.005,) * 6
 names, errors = [], []
 for kernel in (RBF(gamma=0.15), Stretched(gamma=4.0, factors=factors)):
     for loss in ("exp", Wave()):
-        clf = S3VMClassifier(kernel=kernel, loss=loss, unlabeled_weight=1, random_state=0).fit(X, some)
+        clf = S3VMClassifier("tsg", kernel=kernel, loss=loss, unlabeled_weight=1, random_state=0).fit(X, some)
         names.append(f"{type(kernel).__name__}, {loss if isinstance(loss, str) else 'Wave'}")
         errors.append(np.mean(clf.predict(X) != y))
         print(f"{names[-1]:20} error {errors[-1]:.1%}")
