@@ -698,7 +698,7 @@ def tables_(folder):
             if how == 0:
                 return _used(tables.read(name, target, **options).rows, kind)
             if how == 1:
-                for batch in tables.stream(name, target, pieces=chance.often(), size=7, **options):
+                for batch in tables.stream(name, target, size=7, **options):
                     _used(batch.rows, kind)
             elif how == 2 and kind not in ("npz", "npy"):
                 options.pop("features", None)

@@ -39,10 +39,9 @@ def test_shards_are_one_matrix(shards, piece, monkeypatch):
     table = read(shards, "y")
     np.testing.assert_allclose(table.rows.toarray(), X, rtol=1e-6)
     assert table.zero_based is True
-    for pieces in (True, False):
-        batches = stream(shards, "y", pieces=pieces, size=7)
-        assert batches.zero_based is True
-        np.testing.assert_allclose(sparse.vstack([batch.rows for batch in batches]).toarray(), X, rtol=1e-6)
+    batches = stream(shards, "y", size=7)
+    assert batches.zero_based is True
+    np.testing.assert_allclose(sparse.vstack([batch.rows for batch in batches]).toarray(), X, rtol=1e-6)
     source = FileSource(shards, "y")
     assert (source.n_dims, source.zero_based) == (4, True)
     np.testing.assert_allclose(source.labeled()[0].toarray(), X, rtol=1e-6)

@@ -298,7 +298,7 @@ def test_a_compressed_csv_that_is_cut_off_far_down(tmp_path):
     numbers = np.random.default_rng(0).random(400_000)
     raw = gzip.compress(b"a\n" + b"\n".join(b"%.9f" % number for number in numbers), 1)
     (tmp_path / "t.csv.gz").write_bytes(raw[: len(raw) // 2])
-    with pytest.raises(TableError, match=r"t\.csv\.gz cannot be read as csv: .*[Tt]runcated"):
+    with pytest.raises(TableError, match=r"t\.csv\.gz cannot be read as csv: .*ended before"):
         read(tmp_path / "t.csv.gz")
 
 
@@ -445,7 +445,7 @@ def test_compressed_svmlight_files_are_read_to_their_end(tmp_path):
     """However small compression has made them."""
     path = tmp_path / "rows.svm.gz"
     path.write_bytes(gzip.compress(b"1 1:2 2:3\n" * 50_000))
-    assert sum(batch.rows.shape[0] for batch in stream(path, pieces=True)) == 50_000
+    assert sum(batch.rows.shape[0] for batch in stream(path)) == 50_000
 
 
 def test_missing_values_in_files_of_numpy(tmp_path):

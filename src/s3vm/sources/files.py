@@ -115,7 +115,7 @@ class FileSource(StreamSource):
         if self._encoder is not None:
             encode = partial(self._encoder.encode, misfits=self.misfits)
             chosen = {"features": self._encoder.columns or None, "drop": (), "encode": encode}
-        self._table: readers.TableStream = _readers().stream(**self._settings | chosen, pieces=True)
+        self._table: readers.TableStream = _readers().stream(**self._settings | chosen)
         self.zero_based = self._settings["zero_based"] = self._table.zero_based
 
     def labeled(self) -> tuple[Rows, Array]:

@@ -1,17 +1,15 @@
 """Reading ahead: the next window of a stream is made in a background thread while the current one is in use."""
 
 import os
-import queue
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Rows
 from s3vm.sources.base import ExhaustedError
-
-_WAIT = 0.1  # seconds between two looks at whether the items are still wanted
 
 _CREATION = threading.Lock()
 if hasattr(os, "register_at_fork"):
@@ -76,45 +74,32 @@ class _Prefetched:
     """The items of an iterator, each made in a background thread while the one before is in use."""
 
     def __init__(self, items: Iterator[Any]) -> None:
-        self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(1)
-        stop = threading.Event()
-        thread = threading.Thread(target=_work, args=(items, self._ready, stop), name="s3vm reader", daemon=True)
-        weakref.finalize(self, _end, stop, thread)  # also when the interpreter ends
-        self._last: tuple[str, Any] | None = None
+        self._items = items
+        self._begin()
+
+    def _begin(self) -> None:
+        self._next: Future[Any] = Future()
+        thread = threading.Thread(target=_make, args=(self._items, self._next), name="s3vm reader", daemon=True)
         thread.start()
+        self._end = weakref.finalize(self, _join, thread)  # also when the interpreter ends
 
     def __next__(self) -> Any:
-        kind, item = self._last or self._ready.get()
-        if kind == "item":
-            return item
-        self._last = kind, item
-        if kind == "error":
-            raise item
-        raise StopIteration
+        item = self._next.result()  # or the error, each time
+        if item is None:
+            raise StopIteration
+        self._end.detach()
+        self._begin()
+        return item
 
 
-def _work(items: Iterator[Any], ready: "queue.Queue[tuple[str, Any]]", stop: threading.Event) -> None:
-    """The background thread. It knows nothing of the source, which may be released while it reads."""
-
-    def put(kind: str, item: Any) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put((kind, item), timeout=_WAIT)
-            except queue.Full:
-                continue
-            return True
-        return False
-
+def _make(items: Iterator[Any], result: "Future[Any]") -> None:
+    """In the background thread, which knows nothing of the source: it may be released meanwhile."""
     try:
-        for item in items:
-            if not put("item", item):
-                return
-        put("end", None)
+        result.set_result(next(items, None))
     except BaseException as problem:  # whatever it is, it is raised where the rows are waited for
-        put("error", problem)
+        result.set_exception(problem)
 
 
-def _end(stop: threading.Event, thread: threading.Thread) -> None:
-    stop.set()
+def _join(thread: threading.Thread) -> None:
     if thread is not threading.current_thread():
         thread.join(timeout=5)

@@ -1,16 +1,10 @@
 """Files that hold a matrix, whose columns have no names: ``.npz``, ``.npy``, and those of SVMlight and LIBSVM."""
 
-import bz2
-import gzip
-import lzma
 import os
-import re
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,17 +14,25 @@ from sklearn.datasets import load_svmlight_file
 from s3vm._utils.arrays import as_rows
 from s3vm._utils.input_checks import csr, shortened
 from s3vm._utils.typing import Array, Rows
+from s3vm.sources.readers.compression import is_compressed, open_decompressed
 from s3vm.sources.readers.errors import TableError, nearest
 
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_ONLY_CSV = (".zst", ".lz4")  # pyarrow reads these, but only for csv
-
 _PIECE_BYTES = 16 << 20  # that are read together in a stream
-_BLOCK = 1 << 20  # bytes that are searched together for an invalid line
+_BLOCK = 1 << 16  # bytes that are searched together for an invalid line
 _MAX_FEATURES = (1 << 31) - 1
 _MAX_EMPTY = 1 << 20  # columns of a file that may have fewer entries than columns
-_COLUMN_0, _COMMENT = re.compile(rb"\s[-+0_]+:"), re.compile(rb"#[^\n]*")
 _SHOWN = 60  # characters of an invalid line
+
+
+class Piece(NamedTuple):
+    """A part of a file: the lines that begin within some bytes of it, or all of it; `n_rows` is None if unknown."""
+
+    offset: int = 0
+    length: int = -1
+    n_rows: int | None = None
+
+
+WHOLE = Piece()
 
 
 class MatrixFile(ABC):
@@ -39,8 +41,15 @@ class MatrixFile(ABC):
     def __init__(self, path: str) -> None:
         self.path = path
 
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """The parts of the file, in order."""
+        return [WHOLE]
+
     @abstractmethod
-    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+    def arrays(
+        self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
+    ) -> tuple[Rows, Array | None]:
         """The rows, which must have `n_features` columns unless it is None, and the labels if there is a `target`."""
 
     def checked(self, X: Any, n_features: int | None) -> Any:
@@ -64,10 +73,12 @@ class MatrixFile(ABC):
 class NpzFile(MatrixFile):
     """The array `X`, or `data`, `indices`, `indptr` and `shape` of a CSR matrix, and the labels, `y`."""
 
-    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+    def arrays(
+        self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
+    ) -> tuple[Rows, Array | None]:
         y = None
         try:
-            with _open_decompressed(self.path) as file, np.load(file, allow_pickle=False) as stored:
+            with open_decompressed(self.path) as file, np.load(file, allow_pickle=False) as stored:
                 if "data" in stored:
                     parts = (stored["data"], stored["indices"], stored["indptr"])
                     X = csr(*parts, _matrix_shape(stored["shape"]))
@@ -93,7 +104,9 @@ class NpzFile(MatrixFile):
 class NpyFile(MatrixFile):
     """One array of rows without labels; it stays on the disk."""
 
-    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
+    def arrays(
+        self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
+    ) -> tuple[Rows, Array | None]:
         if target is not None:
             raise TableError(
                 f"{self.path} has no labels, since an .npy file holds one array: use it as unlabelled rows"
@@ -105,37 +118,40 @@ class NpyFile(MatrixFile):
         return self.checked(X, n_features), None
 
 
-class Piece(NamedTuple):
-    """A part of a file: the lines that begin within some bytes of it."""
-
-    offset: int
-    length: int
-    n_rows: int
-
-
 class SvmlightFile(MatrixFile):
     """A label per line, then ``column:value`` for every entry that is not 0."""
 
-    zero_based = False  # whether columns are counted from 0; settled for all files of a data set by `settle_base`
+    zero_based = False  # whether columns are counted from 0; settled for all files of a data set by `settle_columns`
 
-    def arrays(self, target: str | None, n_features: int | None, dtype: Any) -> tuple[Rows, Array | None]:
-        X, y = self._load(dtype)
-        return self.checked(self._renumbered(X, n_features), n_features), None if target is None else y
+    def arrays(
+        self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
+    ) -> tuple[Rows, Array | None]:
+        X, y = self._load(piece, dtype)
+        shape = X.shape[0], self.n_columns if n_features is None else n_features
+        try:
+            return csr(X.data, X.indices - (not self.zero_based), X.indptr, shape), None if target is None else y
+        except ValueError as problem:  # the file has changed
+            raise self._explained(problem) from None
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The parts of the file, in order. All are read once to count rows and columns."""
+        """The parts of the file. All are read once to count rows and columns."""
         n_bytes, length = os.path.getsize(self.path), _PIECE_BYTES
         starts: Sequence[int] = range(0, n_bytes, length)
         if is_compressed(self.path):
             starts, length = [0], -1  # the size is unknown, and only the start can be found
-        pieces, self._highest, self._n_entries = [], 0, 0
+        pieces, self._lowest, self._highest, self._n_entries = [], 1, 0, 0
         for start in starts:
-            X, _ = self._load(offset=start, length=length)
+            X, _ = self._load(Piece(start, length))
             pieces.append(Piece(start, length, X.shape[0]))
-            self._highest = max(self._highest, int(X.indices.max(initial=0)))
+            self._lowest = int(X.indices.min(initial=self._lowest))
+            self._highest = int(X.indices.max(initial=self._highest))
             self._n_entries += X.nnz
         return pieces
+
+    @property
+    def has_column_0(self) -> bool:
+        return bool(self.pieces) and self._lowest == 0
 
     @property
     def highest(self) -> int:
@@ -148,42 +164,10 @@ class SvmlightFile(MatrixFile):
         _check_width(self.path, n_columns, self._n_entries)
         return n_columns
 
-    def check_fits(self, n_columns: int, n_features: int) -> None:
-        if n_columns > n_features:
-            raise TableError(f"{self.path} has {n_columns} columns, expected {n_features}")
-
-    def has_column_0(self) -> bool:
-        """Whether a line has an entry in column 0."""
+    def _load(self, piece: Piece, dtype: Any = np.float32) -> tuple[Rows, Array]:
+        where = {"offset": piece.offset, "length": piece.length}
         try:
-            with _open_decompressed(self.path) as file:
-                while lines := file.readlines(_BLOCK):
-                    text = b"".join(lines)
-                    if _COLUMN_0.search(text) and _COLUMN_0.search(_COMMENT.sub(b"", text)):
-                        return True
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as problem:
-            raise self._explained(problem) from None
-        return False
-
-    def read_piece(self, piece: Piece, n_features: int, dtype: Any) -> tuple[Rows, Array]:
-        """The rows and labels of a part."""
-        X, y = self._load(dtype, offset=piece.offset, length=piece.length)
-        return self._renumbered(X, n_features), y
-
-    def _renumbered(self, X: Rows, n_features: int | None) -> Rows:
-        """The rows of the file, with columns counted from 0: `n_features` of them, or as many as it has."""
-        indices = X.indices - (not self.zero_based)
-        if indices.min(initial=0) < 0:
-            raise TableError(
-                f"{self.path} has a column 0, but columns are counted from 1 here or where the model was trained: "
-                "give zero_based=True (--zero-based), when the model is trained, too"
-            )
-        n_columns = 1 + int(indices.max(initial=0))
-        self.check_fits(n_columns, n_features or n_columns)
-        return csr(X.data, indices, X.indptr, (X.shape[0], n_features or n_columns))
-
-    def _load(self, dtype: Any = np.float32, **where: Any) -> tuple[Rows, Array]:
-        try:
-            with _open_decompressed(self.path) as file:
+            with open_decompressed(self.path) as file:
                 X, y = load_svmlight_file(file, dtype=dtype, n_features=_MAX_FEATURES, zero_based=True, **where)
         except Exception as problem:
             raise self._explained(problem) from None
@@ -193,36 +177,34 @@ class SvmlightFile(MatrixFile):
         """The problem and its line, which scikit-learn does not report: the file is read once more to find it."""
         n_before, reason = 0, shortened(problem)
         try:
-            with _open_decompressed(self.path) as file:
+            with open_decompressed(self.path) as file:
                 while lines := file.readlines(_BLOCK):
-                    if (invalid := _first_invalid(lines)) is not None:
-                        at, reason = invalid
-                        line = shortened(lines[at].decode("utf-8", "backslashreplace").strip(), _SHOWN)
-                        return TableError(
-                            f"{self.path}, line {n_before + at + 1:,} cannot be read as svmlight: {reason}, in "
-                            f"{line!r}. A line is a label and column:value for each entry, columns ascending"
-                        )
+                    for number, line in enumerate(lines if _problem_of(lines) else [], n_before + 1):
+                        if (of_line := _problem_of([line])) is not None:
+                            text = shortened(line.decode("utf-8", "backslashreplace").strip(), _SHOWN)
+                            return TableError(
+                                f"{self.path}, line {number:,} cannot be read as svmlight: {of_line}, in {text!r}. "
+                                "A line is a label and column:value for each entry, columns ascending"
+                            )
                     n_before += len(lines)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as damage:
+        except Exception as damage:
             reason = f"{shortened(damage)} after line {n_before:,}"
         return TableError(f"{self.path} cannot be read as svmlight: {reason}")
 
 
-def settle_columns(
-    files: Sequence[MatrixFile], zero_based: bool | None, n_features: int | None, is_whole: bool
-) -> int | None:
+def settle_columns(files: Sequence[MatrixFile], zero_based: bool | None, n_features: int | None) -> int | None:
     """Settles how columns are counted in the svmlight files of one data set, and returns how many columns there are.
 
-    None if that is seen when the only file is read, which `is_whole`. Columns are counted from 0 if any file has a
-    column 0, else from 1, as usual; a TableError if a known number of columns leaves that in doubt.
+    Columns are counted from 0 if any file has a column 0, else from 1, as usual; a TableError if a known number of
+    columns leaves that in doubt. None if other files say themselves how many columns they have.
     """
     svmlight = [file for file in files if isinstance(file, SvmlightFile)]
     others = [file for file in files if not isinstance(file, SvmlightFile)]
     if n_features is None and others and len(files) > 1:
         n_features = others[0].n_columns
     if svmlight and zero_based is None:
-        zero_based = any(file.has_column_0() for file in svmlight)
-        highest = 0 if zero_based or n_features is None else max(file.highest for file in svmlight)
+        zero_based = any(file.has_column_0 for file in svmlight)
+        highest = max(file.highest for file in svmlight)
         if n_features is not None and not zero_based and highest < n_features:
             raise TableError(
                 f"{svmlight[0].path} has columns up to {highest:,} of {n_features:,}, and none is 0: are they counted "
@@ -230,9 +212,15 @@ def settle_columns(
             )
     for file in svmlight:
         file.zero_based = bool(zero_based)
-        if n_features is not None and not is_whole:
-            file.check_fits(file.highest + file.zero_based, n_features)
-    if n_features is None and svmlight and (len(files) > 1 or not is_whole):
+        if file.has_column_0 and not zero_based:
+            raise TableError(
+                f"{file.path} has a column 0, but columns are counted from 1 here or where the model was trained: "
+                "give zero_based=True (--zero-based), when the model is trained, too"
+            )
+        n_columns = file.highest + file.zero_based
+        if n_features is not None and n_columns > n_features:
+            raise TableError(f"{file.path} has {n_columns} columns, expected {n_features}")
+    if n_features is None and svmlight:
         return max(1, *(file.n_columns for file in svmlight))
     return n_features
 
@@ -244,14 +232,6 @@ def _check_width(path: str, n_columns: int, n_entries: int) -> None:
             f"{path} has {n_columns:,} columns, but only {n_entries:,} entries: if that is right, give "
             f"features={n_columns} (--features {n_columns})"
         )
-
-
-def is_compressed(path: str) -> bool:
-    return Path(path).suffix.lower() in (*_OPENERS, *_ONLY_CSV)
-
-
-def _open_decompressed(path: str) -> Any:
-    return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 
 def _reason(problem: Exception) -> str:
@@ -275,21 +255,10 @@ def _matrix_shape(shape: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def _first_invalid(lines: list[bytes]) -> tuple[int, str] | None:
-    """The position of the first of these lines that cannot be read, and the reason, by bisection."""
-
-    def problem_of(some: list[bytes]) -> str | None:
-        try:
-            load_svmlight_file(BytesIO(b"".join(some)), n_features=_MAX_FEATURES, zero_based=True)
-        except Exception as problem:
-            return shortened(problem)
-        return None
-
-    first, last, reason = 0, len(lines), problem_of(lines)
-    while reason is not None and last - first > 1:
-        middle = (first + last) // 2
-        if (of_half := problem_of(lines[first:middle])) is not None:
-            last, reason = middle, of_half
-        else:
-            first, reason = middle, problem_of(lines[middle:last])
-    return None if reason is None else (first, reason)
+def _problem_of(lines: list[bytes]) -> str | None:
+    """Why these lines cannot be read; None if they can."""
+    try:
+        load_svmlight_file(BytesIO(b"".join(lines)), n_features=_MAX_FEATURES, zero_based=True)
+    except Exception as problem:
+        return shortened(problem)
+    return None

@@ -18,6 +18,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.sources.base import Chunk
 from s3vm.sources.readers.columns import Columns, check_columns, feature_names
+from s3vm.sources.readers.compression import is_compressed
 from s3vm.sources.readers.errors import TableError, listed
 from s3vm.sources.readers.labels import labels_of
 from s3vm.sources.readers.matrices import (
@@ -26,7 +27,6 @@ from s3vm.sources.readers.matrices import (
     NpzFile,
     Piece,
     SvmlightFile,
-    is_compressed,
     settle_columns,
 )
 from s3vm.sources.readers.tabular import CsvFile, JsonFile, ParquetFile, TabularFile, is_utf8
@@ -157,7 +157,6 @@ def stream(
     encode: Callable[[Any], Rows] | None = None,
     size: int = 1 << 16,
     dtype: Any = np.float32,
-    pieces: bool = False,
     file_format: str | None = None,
     header: bool | None = True,
     zero_based: bool | None = None,
@@ -178,7 +177,6 @@ def stream(
         By default NA, N/A, n/a, None, none and ?, which are classes if others are given.
     encode : function that makes rows of a dict of columns, which may hold anything, or of a matrix, such as
         ``partial(encoder.encode, misfits=Misfits())`` of a fitted `s3vm.TableEncoder`; None: columns hold numbers
-    pieces : whether to read svmlight files in pieces, after reading them once to find the columns
     file_format : "csv", "parquet", "jsonl", "svmlight", "npz" or "npy"; None: by the name of the file
     header : whether the first line of a csv file has names; else they are f0, f1, ...; None: if no number is in it
     zero_based : whether columns of svmlight files are counted from 0; None: if any of the files has a column 0
@@ -193,7 +191,7 @@ def stream(
     paths = _checked_paths(path)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     files = [open_file(inside, file_format, header) for path in paths for inside in files_of(path)]
-    names, chunks = _chunks(name, files, columns, size, pieces)
+    names, chunks = _chunks(name, files, columns, size)
     zero_based = next((file.zero_based for file in files if isinstance(file, SvmlightFile)), None)
     return TableStream(name, names, chunks, size, zero_based)
 
@@ -206,7 +204,7 @@ def _checked_paths(path: Any) -> list[str]:
 
 
 def _chunks(
-    name: str, files: Sequence[TabularFile | MatrixFile], columns: Columns, size: int, pieces: bool
+    name: str, files: Sequence[TabularFile | MatrixFile], columns: Columns, size: int
 ) -> tuple[list[str] | None, list[Chunk[Batch]]]:
     """The names of the features, and the parts of all files."""
     tabular = [file for file in files if isinstance(file, TabularFile)]
@@ -218,20 +216,17 @@ def _chunks(
         return names, _tabular_chunks(tabular, columns, names)
     if columns.drop or columns.keep:
         raise TableError(f"{name}: the columns have no names, so none can be dropped or kept")
-    return columns.feature_names, _matrix_chunks(matrices, columns, size, pieces)
+    return columns.feature_names, _matrix_chunks(matrices, columns, size)
 
 
-def _matrix_chunks(files: Sequence[MatrixFile], columns: Columns, size: int, pieces: bool) -> list[Chunk[Batch]]:
-    """The chunks of files without names: a file each, or some lines of an svmlight file if it is read in `pieces`."""
-    n_features, chunks = settle_columns(files, columns.zero_based, columns.n_features, not pieces), list[Chunk[Batch]]()
-    for file in files:
-        if pieces and isinstance(file, SvmlightFile):
-            assert n_features is not None
-            for piece in file.pieces:
-                chunks.append(Chunk(piece.n_rows, partial(_read_piece, file, piece, n_features, columns)))
-        else:
-            chunks.append(Chunk(None, partial(_read_matrix, file, columns, n_features, size)))
-    return chunks
+def _matrix_chunks(files: Sequence[MatrixFile], columns: Columns, size: int) -> list[Chunk[Batch]]:
+    """The chunks of files without names: a file each, or some lines of an svmlight file."""
+    n_features = settle_columns(files, columns.zero_based, columns.n_features)
+    return [
+        Chunk(piece.n_rows, partial(_read_piece, file, piece, n_features, columns, size))
+        for file in files
+        for piece in file.pieces
+    ]
 
 
 def _tabular_chunks(files: Sequence[TabularFile], columns: Columns, names: list[str]) -> list[Chunk[Batch]]:
@@ -247,18 +242,13 @@ def _tabular_chunks(files: Sequence[TabularFile], columns: Columns, names: list[
     return chunks
 
 
-def _read_matrix(file: MatrixFile, columns: Columns, n_features: int | None, size: int) -> Iterator[Batch]:
-    """The rows of a file that is read at once, or mapped, in batches of `size`."""
-    X, y = file.arrays(columns.target, n_features, columns.dtype)
+def _read_piece(file: MatrixFile, piece: Piece, n_features: int | None, columns: Columns, size: int) -> Iterator[Batch]:
+    """The rows of a piece of a file in batches of `size`."""
+    X, y = file.arrays(columns.target, n_features, columns.dtype, piece)
     labels = None if y is None else labels_of(y, columns.marks)
     for start in range(0, X.shape[0], size):
         part = slice(start, start + size)
         yield Batch(_encoded(X[part], columns), None if labels is None else labels[part], {})
-
-
-def _read_piece(file: SvmlightFile, piece: Piece, n_features: int, columns: Columns) -> Iterator[Batch]:
-    X, y = file.read_piece(piece, n_features, columns.dtype)
-    yield Batch(_encoded(X, columns), None if columns.target is None else labels_of(y, columns.marks), {})
 
 
 def _encoded(X: Any, columns: Columns) -> Rows:
@@ -351,15 +341,15 @@ def _suffix_of(path: str) -> str:
 
 
 def svmlight_columns(paths: Sequence[str], zero_based: bool | None) -> tuple[bool | None, int | None]:
-    """How columns are counted if these are svmlight files of one data set, and how many there are if that is seen yet.
+    """How columns are counted if these are svmlight files of one data set, and how many there are.
 
-    Other files say themselves, by names or by their shape.
+    Other files say themselves, by names or by their shape, and so does a single one.
     """
     names = [inside for path in paths for inside in files_of(path)]
-    if not all(issubclass(format_of(name), SvmlightFile) for name in names):
+    if len(names) == 1 or not all(issubclass(format_of(name), SvmlightFile) for name in names):
         return zero_based, None
     files = [SvmlightFile(name) for name in names]
-    n_features = settle_columns(files, zero_based, None, True)
+    n_features = settle_columns(files, zero_based, None)
     return files[0].zero_based, n_features
 
 

@@ -5,12 +5,10 @@ arithmetic, of Python's own parser. Each format turns all of them into a TableEr
 """
 
 import codecs
-import lzma
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +17,10 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from s3vm._utils.input_checks import shortened
+from s3vm.sources.readers.compression import is_compressed, open_decompressed
 from s3vm.sources.readers.errors import TableError, listed
 
 _SEPARATORS, _QUOTED = (",", ";", "\t"), re.compile(rb'"[^"]*"')
-_PYARROW_KNOWS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}  # in small letters
 _BLOCK_BYTES = 1 << 20  # that are parsed together
 _BLOCK_LINES = 100  # or as many lines, if they are long
 _MAX_HEADER = 1 << 20  # bytes of the first line
@@ -115,9 +113,9 @@ class CsvFile(TabularFile):
     def _first_line(self) -> bytes:
         """The first line, if it can hold the names of columns."""
         try:
-            with pa.input_stream(self._source(), compression="detect" if self._source() is self.path else None) as file:
+            with open_decompressed(self.path) as file:
                 start = file.read(_MAX_HEADER)
-        except (ValueError, OSError, EOFError, lzma.LZMAError) as problem:
+        except Exception as problem:
             raise TableError(f"{self.path} cannot be read as csv: {problem}") from None
         if not start.strip():
             raise TableError(f"{self.path} is empty")
@@ -152,18 +150,9 @@ class CsvFile(TabularFile):
         except Exception as problem:
             raise self._explained(problem, options) from None
 
-    def _source(self) -> Any:
-        """What pyarrow reads: the path, whose compression it knows by its end, unless that is xz or in capitals."""
-        suffix = Path(self.path).suffix
-        if suffix.lower() == ".xz":
-            return lzma.open(self.path)
-        if suffix.lower() not in _PYARROW_KNOWS or suffix == suffix.lower():
-            return self.path
-        return pa.CompressedInputStream(self.path, _PYARROW_KNOWS[suffix.lower()])
-
     def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
         return pa_csv.open_csv(
-            self._source(),
+            open_decompressed(self.path) if is_compressed(self.path) else self.path,
             pa_csv.ReadOptions(
                 block_size=self._block, use_threads=use_threads, autogenerate_column_names=not self._has_header
             ),
@@ -259,7 +248,7 @@ class JsonFile(TabularFile):
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            with pa.input_stream(path, compression="detect") as file:
+            with open_decompressed(path) as file:
                 content = file.read()
             options = pa_json.ReadOptions(block_size=min(max(len(content), 1), _MOST_JSON))
             self._table = pa_json.read_json(pa.BufferReader(content), options)
