@@ -233,7 +233,7 @@ def test_rows_of_a_grid_have_every_class():
 def test_no_graph_of_very_many_labels(monkeypatch):
     X, y = make_moons(1000, noise=0.25, random_state=0)
     monkeypatch.setattr("s3vm.estimators.planning.EXACT_ROWS", 200)
-    monkeypatch.setattr("s3vm.estimators.pilots.neighbor_graph", lambda *given: pytest.fail("a graph was built"))
+    monkeypatch.setattr("s3vm.estimators.auto.neighbor_graph", lambda *given: pytest.fail("a graph was built"))
     clf = make().fit(X, np.where(np.arange(1000) < 500, y, -1))
     assert len(clf.safety_.scores) >= 1
 

@@ -18,7 +18,7 @@ from s3vm import TSG, S3VMClassifier, WorkerLostError
 from s3vm._utils.machine import with_advice
 from s3vm.cli.app import app
 from s3vm.cli.inputs import default_output
-from s3vm.estimators import choice, learning
+from s3vm.estimators import auto, choice, learning
 from s3vm.sources import dask
 
 X = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
@@ -59,6 +59,16 @@ def test_a_model_without_memory_for_the_choice(monkeypatch):
         clf = _fit().fit(X, SOME)
     assert clf.score(X[:40], SOME[:40]) > 0.9
     assert np.isfinite(clf.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("step", ["neighbor_graph", "pilots_of", "final_model"])
+def test_candidates_without_memory_leave_the_supervised_solution(monkeypatch, step):
+    monkeypatch.setattr(auto, step, _no_memory)
+    with pytest.warns(UserWarning, match="was trained, but there is not enough memory to compare it with others.*15"):
+        clf = S3VMClassifier(random_state=0).fit(X, SOME)
+    assert clf.safety_.sentence.startswith("training ended before candidates were compared; using the supervised")
+    svm = S3VMClassifier(random_state=0, unlabeled_weight=0, gamma=clf.kernel_.width).fit(X, SOME)
+    np.testing.assert_array_equal(clf.decision_function(X), svm.decision_function(X))
 
 
 def test_probabilities_of_an_earlier_fit_are_not_saved(tmp_path):

@@ -13,7 +13,7 @@ from s3vm import RBF, TSG, S3VMClassifier, S3VMClassifierCV, load
 from s3vm._utils.scores import brier_losses, predicted_codes
 from s3vm.estimators import learning, tuning
 from s3vm.estimators.folds import stratified_folds
-from s3vm.estimators.grid import Grid, LabeledRows, best_cell
+from s3vm.estimators.representations import Grid, best_cell
 from s3vm.estimators.safety import choose
 from s3vm.kernels import Polynomial
 from s3vm.training.loop import OutOfTime
@@ -215,11 +215,11 @@ def test_order_and_copies_of_labeled_rows_do_not_matter():
 def test_tuning_takes_a_usual_cell_among_those_that_are_as_good():
     """Luck of single rows does not move the choice; a cell that is really worse is never taken."""
     X, y = make_moons(120, noise=0.25, random_state=1)
-    data = LabeledRows(X, y, np.ones(len(y)), stratified_folds(y, 5, 0))
     Cs, factors = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0], [0.001, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     kernel = RBF("median").resolve(X)
-    C, chosen, _, errors, _ = best_cell(kernel, Grid(data, Cs, factors))
-    at = Cs.index(C), factors.index(chosen.width / kernel.width)
+    cell = best_cell(kernel, Grid(X, y, np.ones(len(y)), stratified_folds(y, 5, 0), Cs, factors))
+    errors, chosen = cell.errors, cell.representation
+    at = Cs.index(chosen.C), factors.index(chosen.kernel.width / kernel.width)
     assert errors[at] <= errors.min() + 2.5 / len(y)
     assert errors[:, 0].min() > errors.min() + 5 / len(y), "a width that is far too large is worse"
     assert at[1] > 0
@@ -280,13 +280,12 @@ def test_without_unlabeled_rows_it_is_the_svm_at_its_own_width(ring, monkeypatch
 
 
 def never(choice):
-    """The choice of the whole fit, which never takes unlabelled rows; pilots, which report no tuning, may."""
+    """The choice of the whole fit, which never takes unlabelled rows; pilots may."""
 
-    def made(trained, plan, *rest):
+    def made(*given):
         with pytest.MonkeyPatch.context() as patch:
-            if plan.tuning.report:
-                patch.setattr("s3vm.estimators.safety._REQUIRED_Z", ((0, -1e9),))
-            return choice(trained, plan, *rest)
+            patch.setattr("s3vm.estimators.safety._REQUIRED_Z", ((0, -1e9),))
+            return choice(*given)
 
     return made
 
@@ -295,7 +294,12 @@ def test_pilots_see_the_weights_of_the_fit(ring, monkeypatch, tmp_path):
     """Rows that are given several times are one row of a larger weight, which must not change the classes' weights."""
     given = []
     run = tuning._pilot
-    monkeypatch.setattr(tuning, "_pilot", lambda short, *rest: given.append(short.class_weight) or run(short, *rest))
+
+    def pilot(settings, solver, data, *rest):
+        given.append(dict(zip(data.classes[data.codes].tolist(), data.factor)))
+        return run(settings, solver, data, *rest)
+
+    monkeypatch.setattr(tuning, "_pilot", pilot)
     X, some = ring
     twice = np.r_[np.flatnonzero(some == 1).repeat(3), np.arange(len(X))]
     clf = S3VMClassifierCV("tsg", class_weight="balanced", Cs=[1, 10], random_state=0).fit(X[twice], some[twice])
@@ -315,7 +319,7 @@ def test_pilots_are_short(ring):
 
 
 def test_cells_of_the_grid_that_take_too_long_are_avoided(ring, monkeypatch):
-    monkeypatch.setattr("s3vm.estimators.grid._MAX_STEPS", 60)
+    monkeypatch.setattr("s3vm.estimators.representations._MAX_STEPS", 60)
     clf = S3VMClassifierCV("tsg", random_state=0).fit(*ring)
     slow = clf.cv_errors_ == 1
     assert slow.any()
@@ -354,11 +358,11 @@ def test_ctrl_c_while_widths_are_tried(ring, capsys):
 def test_a_width_that_cannot_be_trained_is_left_out(ring, monkeypatch):
     run, widths = tuning._pilot, []
 
-    def fails_later(short, *rest):
-        widths.append(short.kernel.gamma)
+    def fails_later(settings, solver, data, at_width, *rest):
+        widths.append(at_width.supervised.kernel.width)
         if len(widths) == 2:
             raise ValueError("the coefficients overflowed")
-        return run(short, *rest)
+        return run(settings, solver, data, at_width, *rest)
 
     monkeypatch.setattr(tuning, "_pilot", fails_later)
     clf = S3VMClassifierCV("tsg", Cs=[1.0, 10.0], random_state=0).fit(*ring)

@@ -18,6 +18,7 @@ from s3vm.estimators.safety import Safety, choose
 from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.problem import Problem, SupervisedSolution
+from s3vm.solvers import State
 from s3vm.solvers.supervised import supervised_start
 
 _COLLAPSE_SAMPLE, _COLLAPSE_ROWS = 500, 50  # unlabelled rows that are predicted, and how many there must be
@@ -42,13 +43,13 @@ def choose_model(trained: Model, plan: Plan, codes: Array, groups: Array | None,
     by_weight = {weight: scores_held_out(scores[:, w], held_out) for w, weight in enumerate(plan.weights)}
     if not plan.chooses_weight:
         return Choice(trained.columns(slice(0, n_outputs)), by_weight[plan.weights[0]], None)
-    gram, dual, intercept = _supervised(problem, plan.tuning.supervised_kernel, n_groups * n_outputs)
+    gram, dual, intercept = _supervised(problem, plan.supervised_kernel, n_groups * n_outputs)
     supervised = scores_held_out((gram @ dual + intercept).reshape(len(codes), n_groups, n_outputs), held_out)
     safety = choose(codes, supervised, by_weight, groups)
     if safety.weight == 0:
         svm = replace(
             trained,
-            kernel=plan.tuning.supervised_kernel,
+            kernel=plan.supervised_kernel,
             coefficients=np.empty((0, 1, dual.shape[1]), backend.dtype),
             intercept=intercept,
             centers=problem.labeled,
@@ -57,6 +58,14 @@ def choose_model(trained: Model, plan: Plan, codes: Array, groups: Array | None,
         return Choice(svm.columns(slice(0, n_outputs)), supervised, safety)
     start = plan.weights.index(safety.weight) * n_groups * n_outputs
     return Choice(trained.columns(slice(start, start + n_outputs)), by_weight[safety.weight], safety)
+
+
+def finite_model(state: State) -> Model:
+    """The model that was trained; a ValueError if its coefficients overflowed."""
+    model = state.model()
+    if not model.is_finite:
+        raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
+    return model
 
 
 def first_choice(trained: Model, plan: Plan) -> Choice:
@@ -99,8 +108,7 @@ def warn_of_collapse(model: Model, data: PreparedRows, class_prior: object, back
     sample = data.source.sample(model.seed, _COLLAPSE_SAMPLE)
     n_classes = len(data.classes)
     predicted = np.bincount(predicted_codes(model.decision(sample, backend)), minlength=n_classes)
-    no_rows = np.zeros((len(data.codes), 1), dtype=bool)
-    expected = class_priors(class_prior, n_classes, data.codes, data.weight, no_rows)[0]
+    expected = class_priors(class_prior, data)[0]
     for code in np.flatnonzero((expected > _FREQUENT) & (predicted / predicted.sum() < _COLLAPSED * expected)):
         warn(
             f"collapse: {predicted[code]} of {predicted.sum()} unlabelled rows are predicted as "

@@ -1,7 +1,6 @@
 """`TableEncoder`: the columns of a table as features on scales that suit a kernel."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from s3vm._utils.settings import check, invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.folds import stratified_folds
-from s3vm.estimators.grid import Grid, LabeledRows, best_cell
 from s3vm.estimators.labels import as_column, checked_labels, is_labeled
+from s3vm.estimators.representations import Grid, best_cell
 from s3vm.kernels import RBF
 from s3vm.sources.encoding import ColumnPlan, Misfits, encoded, plan_column
 from s3vm.sources.values import Column
@@ -291,5 +290,5 @@ class _Judge(NamedTuple):
     def brier(self, rows: Rows) -> float:
         """The Brier score of the supervised SVM on rows held out."""
         kernel = RBF("median").resolve(rows, seed=0)
-        data = LabeledRows(rows, self.codes, np.ones(len(self.codes)), self.folds)
-        return float(best_cell(replace(kernel), Grid(data, _CS, _FACTORS)).losses.mean())
+        grid = Grid(rows, self.codes, np.ones(len(self.codes)), self.folds, _CS, _FACTORS)
+        return float(best_cell(kernel, grid).losses.mean())

@@ -7,10 +7,11 @@ import numpy as np
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.auto import learn_from_candidates
-from s3vm.estimators.choice import Choice, calibrate, choose_model, first_choice, kept_if_memory_ends
+from s3vm.estimators.candidates import Representation
+from s3vm.estimators.choice import Choice, calibrate, choose_model, finite_model, first_choice, kept_if_memory_ends
 from s3vm.estimators.components import directions_of, rows_on_directions
 from s3vm.estimators.folds import N_FOLDS
-from s3vm.estimators.planning import Plan, Tuning, make_plan
+from s3vm.estimators.planning import Tuning, make_plan
 from s3vm.estimators.preparation import (
     FittedRows,
     PreparedRows,
@@ -22,7 +23,7 @@ from s3vm.estimators.preparation import (
 from s3vm.estimators.resuming import ResumePoint, continued
 from s3vm.estimators.row_attributes import HeldOut
 from s3vm.estimators.settings import fixed_settings, seed_of
-from s3vm.solvers import Solver, State, is_auto, solver
+from s3vm.solvers import Solver, is_auto, solver
 from s3vm.sources import Source
 from s3vm.sources.reservoir import ReservoirSource
 from s3vm.training import checkpoints
@@ -47,11 +48,11 @@ class Learned(NamedTuple):
     given: TrainingRows
     directions: Array | None  # on which the rows were projected
     data: PreparedRows
-    plan: Plan
-    solver: Solver
-    state: State | None  # None where candidates of several runs were averaged
+    tuning: Tuning
     history: dict[str, Array]
     choice: Choice
+    n_iter: int
+    resume_point: ResumePoint | None = None
 
 
 def learn(
@@ -86,19 +87,25 @@ def learn(
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
     if is_auto(estimator.solver) and not is_followed:
-        plan, history, choice = learn_from_candidates(estimator, data, tuning, seed, backend, rules)
-        return Learned(rows, directions, data, plan, chosen, None, history, choice)
+        history, choice = learn_from_candidates(estimator, data, tuning, seed, backend, rules)
+        return Learned(rows, directions, data, tuning, history, choice, n_iter=1)
     plan = make_plan(estimator, chosen, data, tuning, seed, n_folds, backend)
     chosen, start = continued(chosen, plan.problem, backend, previous, data.arrivals)
-    named = {"C": repr(tuning.C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
+    C = tuning.supervised.C
+    named = {"C": repr(C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
     state, history = train(chosen, plan.problem, backend, start, estimator.verbose, rules, named)
-    trained = state.model()
-    if not trained.is_finite:
-        raise ValueError("the coefficients overflowed: standardise the features, or lower C, gamma or the degree")
+    trained = finite_model(state)
     choice = first_choice(trained, plan)
     with kept_if_memory_ends("to compare it with others"):
         choice = choose_model(trained, plan, data.codes, data.groups, backend)
-    return Learned(rows, directions, data, plan, chosen, state, history, choice)
+    point = None
+    if data.arrivals is not None or estimator.warm_start or chosen.keeps_all_rows:
+        if data.arrivals is not None:
+            data.arrivals.release()  # the newest rows have been learnt from
+        kept = rows if chosen.keeps_all_rows or data.arrivals is not None else None
+        fixed, n_folds = fixed_settings(estimator), plan.held_out.shape[1] - 1
+        point = ResumePoint(state.detached(), fixed, data.classes, n_folds, C, kept, data.arrivals, directions)
+    return Learned(rows, directions, data, tuning, history, choice, state.iteration, point)
 
 
 def _check_classes(classes: Array, expected: Any) -> None:
@@ -119,7 +126,7 @@ def _seed(estimator: Any, rules: StoppingRules) -> int:
 
 def _tuning(estimator: Any, data: PreparedRows, seed: int, previous: ResumePoint | None, backend: Backend) -> Tuning:
     if previous is not None:
-        return Tuning(previous.C, previous.state.kernel, previous.state.kernel)
+        return Tuning(Representation(previous.state.kernel, previous.C))
     return estimator._tune(resolve_kernel(estimator, data, seed), data, seed, backend)
 
 
@@ -127,25 +134,25 @@ def attributes(
     estimator: Any, learned: Learned, backend: Backend, previous: ResumePoint | None = None
 ) -> dict[str, Any]:
     """What a fit sets on the estimator, all at once, since another thread may be predicting."""
-    data, plan, choice, history = learned.data, learned.plan, learned.choice, learned.history
-    model = choice.model.after(learned.directions)
+    given, directions, data, tuning, history, choice, n_iter, resume_point = learned
+    model = choice.model.after(directions)
     if previous is not None:
         history = thin_history(join_histories(estimator.history_, history))
     values = {
         "classes_": data.classes,
         "history_": history,
-        "n_iter_": learned.state.iteration if learned.state is not None else int(history["iteration"][-1]),
-        "C_": plan.tuning.C,
+        "n_iter_": n_iter,
+        "C_": tuning.supervised.C,
         "kernel_": model.kernel,
         "column_weights_": model.column_weights,
         "safety_": choice.safety,
         "model_": model,
-        "_resume_point": _resume_point(estimator, learned),
-        "_fitted_rows": None if data.is_streamed else FittedRows.of(learned.given, data.labeled_at, data.labels),
+        "_resume_point": resume_point,
+        "_fitted_rows": None if data.is_streamed else FittedRows.of(given, data.labeled_at, data.labels),
         "_labeled_rows": None,
         "_transduction": None,
         "threshold_": 0.0,
-        **plan.tuning.report,
+        **tuning.report,
     }
     temperature = None
     if estimator.probability:
@@ -156,15 +163,3 @@ def attributes(
     else:
         estimator.__dict__.pop("_calibrator", None)  # of another model
     return values | {"_held_out": HeldOut.of(data, choice.held_out_scores, temperature)}
-
-
-def _resume_point(estimator: Any, learned: Learned) -> ResumePoint | None:
-    data, plan, keeps_all = learned.data, learned.plan, learned.solver.keeps_all_rows
-    arrivals = data.arrivals
-    if learned.state is None or (arrivals is None and not estimator.warm_start and not keeps_all):
-        return None
-    if arrivals is not None:
-        arrivals.release()  # the newest rows have been learnt from
-    rows = learned.given if keeps_all or arrivals is not None else None
-    state, fixed = learned.state.detached(), fixed_settings(estimator)
-    return ResumePoint(state, fixed, data.classes, plan.n_folds, plan.tuning.C, rows, arrivals, learned.directions)

@@ -2,23 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from s3vm._utils.arrays import stack
+from s3vm._utils.arrays import project, stack
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.estimators.candidates import Candidate, Representation, Space, class_shares, likely_shares, promising
-from s3vm.estimators.planning import neighbor_graph, scores_held_out
+from s3vm.estimators.planning import costs_held_out, scores_held_out, with_unlabeled
 from s3vm.estimators.preparation import PreparedRows
 from s3vm.losses import SquaredHinge
 from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
-from s3vm.problem.projection import project
 from s3vm.solvers.batch.batch import Batch, BatchRun
 from s3vm.solvers.batch.space import RowMap, row_map
 from s3vm.sources import ArraySource
@@ -40,18 +38,14 @@ class Function(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all runs of a fit share; `neighbor_weight` is ``"auto"`` or a number."""
+    """What runs of candidates share: the labelled rows, groups of which are held out, and a sample of the others."""
 
-    estimator: Any
     data: PreparedRows
     supervised: Problem
     backend: Backend
-    neighbor_weight: Any
-
-    def graph_of(self, sample: Rows) -> NeighborGraph | None:
-        if self.neighbor_weight == 0:
-            return None
-        return neighbor_graph(self.estimator, self.data, sample, self.backend)
+    held_out: Array
+    sample: Rows = None
+    graph: NeighborGraph | None = None
 
 
 class Pilot(NamedTuple):
@@ -75,67 +69,58 @@ def mean_sizes(scores: Array) -> Array:
     return np.maximum(np.abs(scores).mean(axis=(1, 2)), 1e-12)
 
 
-def pilots_of(
-    setting: Setting,
-    spaces: list[Space],
-    sample: Rows,
-    graph: NeighborGraph | None,
-    held_out: Array,
-    known: Array,
-    tick: Tick,
-) -> list[Pilot]:
-    """Short runs of all candidates, with `held_out` groups of labelled rows; gaps only where they are promising.
+def pilots_of(setting: Setting, spaces: list[Space], known: Array, tick: Tick) -> list[Pilot]:
+    """Short runs of all candidates; gaps only where they are promising.
 
     `known` says which labelled rows are held out of some group.
     """
     codes = setting.data.codes[known]
 
-    def prepared(space: Space) -> "_Trial | _TrialByFold":
-        kind = _Trial if space.representation.relearn is None else _TrialByFold
-        return kind(_PILOT, setting, space, sample, graph, held_out, map)
+    def prepared(space: Space) -> list[_Trial]:
+        return _trials(_PILOT, setting, space, map)
 
-    def descended(task: "tuple[_Trial | _TrialByFold, Array]") -> Pilot | None:
-        trial, is_good = task
-        trial.descend(is_good)
-        return Pilot(trial.space, np.stack(trial.held_out()), trial.on_sample()) if trial.space.candidates else None
+    def descended(task: tuple[list[_Trial], Array]) -> Pilot | None:
+        trials, is_good = task
+        for trial in trials:
+            trial.descend(is_good)
+        space = trials[0].space
+        return Pilot(space, _scores_held_out(trials), trials[0].on_sample()) if space.candidates else None
 
     with row_map(setting.backend.n_threads) as each:  # spaces side by side, since the sample is small
-        trials, losses = [], []
-        for trial in each(prepared, spaces):
+        by_space, losses = [], []
+        for trials in each(prepared, spaces):
             tick()
-            trials.append(trial)
-            losses.append([brier_losses(codes, scores[known]) for scores in trial.held_out()])
+            by_space.append(trials)
+            losses.append([brier_losses(codes, scores[known]) for scores in _scores_held_out(trials)])
         good = np.split(promising(np.concatenate(losses)), np.cumsum([len(part) for part in losses])[:-1])
         pilots = []
-        for pilot in each(descended, zip(trials, good, strict=True)):
+        for pilot in each(descended, zip(by_space, good, strict=True)):
             tick()
             pilots.append(pilot)
         return [pilot for pilot in pilots if pilot is not None]
 
 
-def supervised_on_landmarks(setting: Setting, representation: Representation, held_out: Array) -> tuple[Model, Array]:
+def supervised_on_landmarks(setting: Setting, representation: Representation) -> tuple[Model, Array]:
     """The supervised solution of very many labelled rows, with a squared hinge, and scores of rows held out."""
-    space, no_rows = Space(representation, (Candidate(0.0, 0.0),)), setting.data.X[:0]
-    kind = _Trial if representation.relearn is None else _TrialByFold
+    space = Space(representation, (Candidate(0.0, 0.0),))
     with row_map(setting.backend.n_threads) as each:
-        trial = kind(_SUPERVISED, setting, space, no_rows, None, held_out, each)
-        return trial.main_model(), trial.held_out()[0]
+        trials = _trials(_SUPERVISED, setting._replace(sample=setting.data.X[:0]), space, each)
+        return trials[0].model(trials[0].main()), _scores_held_out(trials)[0]
 
 
-def final_model(setting: Setting, spaces: list[Space], sample: Rows, graph: NeighborGraph | None, tick: Tick) -> Model:
+def final_model(setting: Setting, spaces: list[Space], tick: Tick) -> Model:
     """The average of the candidates of one or two spaces, trained on all labelled rows and the sample.
 
     It is a function of the first space: that of the second is replaced by the nearest one there.
     """
-    nobody = np.zeros((len(setting.data.codes), 1), dtype=bool)
     n_candidates = sum(len(space.candidates) for space in spaces)
-    n_landmarks = min(_MOST_LANDMARKS, max(_FINAL.n_landmarks, int(_LANDMARKS_PER_ROW * sample.shape[0])))
+    n_landmarks = min(_MOST_LANDMARKS, max(_FINAL.n_landmarks, int(_LANDMARKS_PER_ROW * setting.sample.shape[0])))
     solver = replace(_FINAL, n_landmarks=n_landmarks)
     n_threads = setting.backend.n_threads
     with row_map(n_threads) as each, row_map(n_threads) as side_by_side:
 
         def trained(space: Space) -> _Trial:
-            trial = _Trial(solver, setting, space, sample, graph, nobody, each)
+            trial = _Trial(solver, setting, space, each)
             trial.descend(np.ones(len(space.candidates), dtype=bool))
             return trial
 
@@ -154,28 +139,19 @@ def final_model(setting: Setting, spaces: list[Space], sample: Rows, graph: Neig
 class _Trial:
     """The candidates of one space, times groups held out, times outputs, as columns that are trained together."""
 
-    def __init__(
-        self,
-        solver: Batch,
-        setting: Setting,
-        space: Space,
-        sample: Rows,
-        graph: NeighborGraph | None,
-        held_out: Array,
-        each: RowMap,
-    ) -> None:
-        self.space, self._held_out = space, held_out
+    def __init__(self, solver: Batch, setting: Setting, space: Space, each: RowMap) -> None:
+        self.space, self._held_out = space, setting.held_out
         self._n_outputs = setting.supervised.n_models
-        self._problem = self._problem_of(setting, sample, graph)
-        rows = stack([self._problem.labeled, project(sample, space.representation.projection)])
+        self._problem = self._problem_of(setting)
+        rows = stack([self._problem.labeled, project(setting.sample, space.representation.projection)])
         self._run = BatchRun(solver, self._problem, setting.backend, each, rows)
         self._w, self._intercept = self._run.convex()
         spreads = np.array([candidate.spreads for candidate in space.candidates])
-        if spreads.any() and graph is not None:
-            start = self.nearest(self._spread(setting, graph))
+        if spreads.any() and setting.graph is not None:
+            start = self.nearest(self._spread(setting, setting.graph))
             at = np.repeat(spreads, len(self._intercept) // len(spreads))
             self._w[:, at], self._intercept[at] = (np.tile(part, spreads.sum()) for part in start)
-        if self._problem.prior_is_known and sample.shape[0]:
+        if self._problem.prior_is_known and setting.sample.shape[0]:
             every = np.arange(self._problem.n_columns)
             self._intercept = self._run.means(self._w, self._intercept, every)
 
@@ -192,34 +168,31 @@ class _Trial:
         margins = 2 * share - 1
         return (margins if self._n_outputs > 1 else margins[:, :, 1:]).reshape(len(margins), -1)
 
-    def _problem_of(self, setting: Setting, sample: Rows, graph: NeighborGraph | None) -> Problem:
+    def _problem_of(self, setting: Setting) -> Problem:
         (kernel, C, projection, _), candidates = self.space
-        data, supervised, n = setting.data, setting.supervised, len(candidates)
-        costs = np.repeat((C * data.weight * data.factor)[:, None] * ~self._held_out, self._n_outputs, axis=1)
-        group, total = slice(0, costs.shape[1]), costs.sum(axis=0)
-        if graph is not None:
-            graph = replace(graph, rows=project(graph.rows, projection))
-        return replace(
+        data, supervised, graph = setting.data, setting.supervised, setting.graph
+        costs = costs_held_out(C, data, self._held_out, self._n_outputs)
+        problem = replace(
             supervised,
             labeled=project(data.X, projection),
-            targets=np.tile(supervised.targets[:, group], n),
-            costs=np.tile(costs, n),
-            unlabeled=ArraySource(project(sample, projection), None, setting.backend.dtype),
-            unlabeled_cost=np.concatenate([candidate.unlabeled_weight * total for candidate in candidates]),
-            prior=np.tile(supervised.prior[group], n),
+            targets=supervised.targets[:, : costs.shape[1]],
+            costs=costs,
+            prior=supervised.prior[: costs.shape[1]],
             kernel=kernel,
             labeled_loss=SquaredHinge(),
-            graph=graph,
-            graph_cost=np.concatenate([candidate.neighbor_weight * total for candidate in candidates]),
-            supervised=None,
         )
+        if graph is not None:
+            graph = replace(graph, rows=project(graph.rows, projection))
+        source = ArraySource(project(setting.sample, projection), None, setting.backend.dtype)
+        gaps, neighbors, _ = zip(*candidates, strict=True)
+        return with_unlabeled(problem, source, gaps, graph, neighbors)
 
-    def held_out(self) -> list[Array]:
+    def held_out(self) -> Array:
         """The scores of labelled rows held out, for each candidate."""
         n_l, shape = self._problem.n_labeled, (*self._held_out.shape, self._n_outputs)
         scores = self._run.scores(self._w, self._intercept, n_l)
         parts = np.split(scores, len(self.space.candidates), axis=1)
-        return [scores_held_out(part.reshape(shape), self._held_out) for part in parts]
+        return np.array([scores_held_out(part.reshape(shape), self._held_out) for part in parts])
 
     def descend(self, good: Array) -> None:
         """Trains the candidates with gaps that are good, and drops those that are not.
@@ -243,7 +216,7 @@ class _Trial:
     def on_sample(self) -> Array:
         """The scores of the sample by the functions of all labelled rows, ``(candidates, n_sample, K)``."""
         n = len(self.space.candidates)
-        scores = self.scores(self._main())[self._problem.n_labeled :]
+        scores = self.scores(self.main())[self._problem.n_labeled :]
         return scores.reshape(-1, n, self._n_outputs).swapaxes(0, 1)
 
     def _shares(self) -> Array:
@@ -254,7 +227,7 @@ class _Trial:
     def average(self, n_total: int) -> Function:
         """The part of these candidates in an average of `n_total` functions, each divided by its mean size."""
         share = 1 / mean_sizes(self.on_sample()) / n_total
-        w, intercept = self._main()
+        w, intercept = self.main()
         return Function(
             np.einsum("pck,c->pk", w.reshape(len(w), len(share), -1), share),
             np.einsum("ck,c->k", intercept.reshape(len(share), -1), share),
@@ -268,59 +241,34 @@ class _Trial:
         """The scores of all rows, labelled ones first."""
         return self._run.scores(*function)
 
-    def main_model(self) -> Model:
-        """The function of the only candidate that was trained on all labelled rows."""
-        return self.model(self._main())
-
     def model(self, function: Function) -> Model:
         problem, landmarks = self._problem, self._run.space.landmarks
         weights, intercept = self._run.space.expansion(*function)
         arguments = problem.kernel, problem.seed, problem.n_dims, no_features(weights), intercept, landmarks, weights
         return Model(*arguments, projection=self.space.representation.projection)
 
-    def _main(self) -> Function:
+    def main(self) -> Function:
         """The functions that were trained on all labelled rows."""
         main = np.arange(len(self._intercept)).reshape(len(self.space.candidates), -1, self._n_outputs)[:, 0].ravel()
         return Function(self._w[:, main], self._intercept[main])
 
 
-class _TrialByFold:
-    """A trial whose projection is learnt again for each group held out: a trial for each."""
+def _trials(solver: Batch, setting: Setting, space: Space, each: RowMap) -> list[_Trial]:
+    """The trial of a space; if its projection has to be learnt again without the rows held out, a trial per group."""
+    representation = space.representation
+    if representation.relearn is None:
+        return [_Trial(solver, setting, space, each)]
+    trials = []
+    for held_out in np.split(setting.held_out, setting.held_out.shape[1], axis=1):
+        projection = representation.relearn(~held_out[:, 0])
+        projected = space._replace(representation=representation._replace(projection=projection))
+        trials.append(_Trial(solver, setting._replace(held_out=held_out), projected, each))
+    return trials
 
-    def __init__(
-        self,
-        solver: Batch,
-        setting: Setting,
-        space: Space,
-        sample: Rows,
-        graph: NeighborGraph | None,
-        held_out: Array,
-        each: RowMap,
-    ) -> None:
-        self._parts, representation = [], space.representation
-        assert representation.relearn is not None
-        for group in range(held_out.shape[1]):
-            projection = representation.relearn(~held_out[:, group])
-            seen = space._replace(representation=representation._replace(projection=projection))
-            self._parts.append(_Trial(solver, setting, seen, sample, graph, held_out[:, [group]], each))
 
-    @property
-    def space(self) -> Space:
-        return self._parts[0].space
-
-    def held_out(self) -> list[Array]:
-        by_part = zip(*(part.held_out() for part in self._parts), strict=True)
-        return [reduce(lambda one, other: np.where(np.isnan(one), other, one), parts) for parts in by_part]
-
-    def descend(self, good: Array) -> None:
-        for part in self._parts:
-            part.descend(good)
-
-    def on_sample(self) -> Array:
-        return self._parts[0].on_sample()
-
-    def main_model(self) -> Model:
-        return self._parts[0].main_model()
+def _scores_held_out(trials: list[_Trial]) -> Array:
+    """The scores of labelled rows held out of one of the trials, ``(candidates, n_labeled, K)``; NaN for the others."""
+    return np.fmax.reduce([trial.held_out() for trial in trials])
 
 
 def no_features(weights: Array) -> Array:

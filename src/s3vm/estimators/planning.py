@@ -1,12 +1,12 @@
 """The second step of a fit: the problem, whose columns are classes, folds held out, and weights to choose from."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from s3vm._utils.arrays import host, stack
+from s3vm._utils.arrays import host, project, stack
 from s3vm._utils.settings import invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
@@ -16,11 +16,12 @@ from s3vm.estimators.preparation import PreparedRows
 from s3vm.estimators.safety import FEW_LABELS
 from s3vm.estimators.settings import ignores_unlabeled, losses_of
 from s3vm.kernels import Kernel
+from s3vm.losses import LabeledLoss, UnlabeledLoss
 from s3vm.problem import Problem
 from s3vm.problem.graph import NeighborGraph
 from s3vm.solvers import Solver, is_auto
 from s3vm.solvers.supervised import supervised_start
-from s3vm.sources import ENDLESS
+from s3vm.sources import ENDLESS, Source
 from s3vm.training.memory_check import check_memory
 
 EXACT_ROWS, _EXACT_COLUMNS = 4_096, 100_000  # labelled rows, and these times classes, of an exact supervised SVM
@@ -29,18 +30,11 @@ EXACT_ROWS, _EXACT_COLUMNS = 4_096, 100_000  # labelled rows, and these times cl
 class Tuning(NamedTuple):
     """The cost and the kernel of a fit."""
 
-    C: float  # of a labelled row of weight 1
-    kernel: Kernel  # with a numeric width
-    supervised_kernel: Kernel  # of the SVM of the labelled rows, with which unlabelled rows have to compete
-    report: dict[str, Any] = {}  # noqa: RUF012 - never changed; attributes of the estimator that say how they were chosen
+    supervised: Representation  # of the SVM of the labelled rows, with which unlabelled rows have to compete
     others: tuple[Representation, ...] = ()  # of which labelled rows held out may confirm some
-    projection: Array | None = None
-    relearn: Callable[[Array], Array] | None = None
+    kernel: Kernel | None = None  # of the model, if its width was chosen with unlabelled rows
     gain: str = ""  # a sentence about column weights or another kernel, if the supervised solution has them
-
-    @property
-    def all(self) -> tuple[Representation, ...]:
-        return (Representation(self.kernel, self.C, self.projection, self.relearn), *self.others)
+    report: dict[str, Any] = {}  # noqa: RUF012 - never changed; attributes of the estimator that say how they were chosen
 
 
 class Plan(NamedTuple):
@@ -49,12 +43,8 @@ class Plan(NamedTuple):
     problem: Problem
     weights: list[float]
     held_out: Array
-    tuning: Tuning
+    supervised_kernel: Kernel
     chooses_weight: bool  # whether the supervised solution and several weights are compared
-
-    @property
-    def n_folds(self) -> int:
-        return self.held_out.shape[1] - 1
 
 
 def has_candidates(settings: Any, data: PreparedRows) -> bool:
@@ -83,35 +73,73 @@ def make_plan(
         held_out = held_out_groups(data.codes, n_folds, seed, fixed_folds, data.groups)
     else:
         held_out = np.zeros((len(data.codes), 1), dtype=bool)
-    priors = class_priors(settings.class_prior, len(data.classes), data.codes, data.weight, held_out)
-    labeled_loss, unlabeled_loss = losses_of(settings, solver)
-    targets = one_against_rest(data.codes)
-    n_outputs = targets.shape[1]
-    row_cost = tuning.C * data.weight * data.factor
-    costs = np.repeat(row_cost[:, None] * ~held_out, n_outputs, axis=1)
-    problem = Problem(
-        labeled=data.X,
-        targets=np.tile(targets, len(weights) * held_out.shape[1]),
-        costs=np.tile(costs, len(weights)),
-        unlabeled=data.source,
-        unlabeled_cost=np.concatenate([weight * costs.sum(axis=0) for weight in weights]),
-        prior=np.tile(priors[:, -n_outputs:].ravel(), len(weights)),
-        prior_is_known=settings.class_prior is not None,
-        kernel=tuning.kernel,
-        labeled_loss=labeled_loss,
-        unlabeled_loss=unlabeled_loss,
-        seed=seed,
-        n_models=n_outputs,
-    )
+    representation = Representation(tuning.kernel or tuning.supervised.kernel, tuning.supervised.C)
+    problem = labeled_problem(settings, data, representation, held_out, losses_of(settings, solver), seed)
+    graph, neighbor_weight = None, 0.0
     if settings.neighbor_weight not in ("auto", 0) and data.source is not None:
+        neighbor_weight = settings.neighbor_weight
         graph = neighbor_graph(settings, data, host(data.source.sample(seed, settings.max_rows)), backend)
-        graph_cost = np.tile(settings.neighbor_weight * costs.sum(axis=0), len(weights))
-        problem = replace(problem, graph=graph, graph_cost=graph_cost)
+    problem = with_unlabeled(problem, data.source, weights, graph, [neighbor_weight] * len(weights))
     chooses_weight = settings.unlabeled_weight == "auto" and data.source is not None
     if chooses_weight:
         check_memory(solver, problem, backend)  # before the first large matrix is made
         problem = replace(problem, supervised=supervised_start(problem))
-    return Plan(problem, weights, held_out, tuning, chooses_weight)
+    return Plan(problem, weights, held_out, tuning.supervised.kernel, chooses_weight)
+
+
+def labeled_problem(
+    settings: Any,
+    data: PreparedRows,
+    representation: Representation,
+    held_out: Array,
+    losses: tuple[LabeledLoss, UnlabeledLoss],
+    seed: int,
+) -> Problem:
+    """The problem of the labelled rows alone; its columns are groups held out, times classes against the rest."""
+    kernel, C, projection, _ = representation
+    targets = one_against_rest(data.codes)
+    n_outputs, n_groups = targets.shape[1], held_out.shape[1]
+    priors = class_priors(settings.class_prior, data, held_out)
+    return Problem(
+        labeled=project(data.X, projection),
+        targets=np.tile(targets, n_groups),
+        costs=costs_held_out(C, data, held_out, n_outputs),
+        unlabeled=None,
+        unlabeled_cost=np.zeros(n_outputs * n_groups),
+        prior=priors[:, -n_outputs:].ravel(),
+        prior_is_known=settings.class_prior is not None,
+        kernel=kernel,
+        labeled_loss=losses[0],
+        unlabeled_loss=losses[1],
+        seed=seed,
+        n_models=n_outputs,
+    )
+
+
+def costs_held_out(C: float, data: PreparedRows, held_out: Array, n_outputs: int) -> Array:
+    """The costs of the labelled rows in columns of groups held out, times outputs."""
+    return np.repeat((C * data.weight * data.factor)[:, None] * ~held_out, n_outputs, axis=1)
+
+
+def with_unlabeled(
+    problem: Problem,
+    source: Source | None,
+    weights: Sequence[float],
+    graph: NeighborGraph | None,
+    neighbor_weights: Sequence[float],
+) -> Problem:
+    """All columns of a problem of labelled rows, once for each weight of the unlabelled rows and of the neighbors."""
+    n, total = len(weights), problem.costs.sum(axis=0)
+    return replace(
+        problem,
+        targets=np.tile(problem.targets, n),
+        costs=np.tile(problem.costs, n),
+        prior=np.tile(problem.prior, n),
+        unlabeled=source,
+        unlabeled_cost=np.concatenate([weight * total for weight in weights]),
+        graph=graph,
+        graph_cost=np.concatenate([weight * total for weight in neighbor_weights]),
+    )
 
 
 def neighbor_graph(settings: Any, data: PreparedRows, sample: Rows, backend: Backend) -> NeighborGraph:
@@ -140,10 +168,13 @@ def one_against_rest(codes: Array) -> Array:
     return np.where(codes[:, None] == positive, 1.0, -1.0)
 
 
-def class_priors(class_prior: Any, n_classes: int, codes: Array, weight: Array, held_out: Array) -> Array:
+def class_priors(class_prior: Any, data: PreparedRows, held_out: Array | None = None) -> Array:
     """The class shares expected among the unlabelled rows, for each group held out: shape (groups, n_classes)."""
+    n_classes = len(data.classes)
+    if held_out is None:
+        held_out = np.zeros((len(data.codes), 1), dtype=bool)
     if class_prior is None:
-        counts = (weight[:, None] * ~held_out).T @ (codes[:, None] == np.arange(n_classes))
+        counts = (data.weight[:, None] * ~held_out).T @ (data.codes[:, None] == np.arange(n_classes))
         return counts / counts.sum(axis=1, keepdims=True)
     try:
         prior = np.asarray(class_prior, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Whether the unlabelled rows help: a choice of their weight on held-out labelled rows, and its reasons."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -152,17 +152,6 @@ def change_text(before: float, after: float) -> str:
     """How an error rate changed, as printed: "fell from 3.0% to 2.0%", "rose from …" or "stayed at 3.0%"."""
     old, new = f"{before:.1%}", f"{after:.1%}"
     return f"stayed at {old}" if old == new else f"{'fell' if after < before else 'rose'} from {old} to {new}"
-
-
-def not_compared(safety: Safety) -> Safety:
-    """The same where training ended before a choice could be made."""
-    sentence = "training ended before candidates were compared; using the supervised solution"
-    return replace(safety, uncertain=True, sentence=sentence)
-
-
-def after_gain(gain: str, safety: Safety) -> Safety:
-    """The choice, after what the supervised solution had gained."""
-    return replace(safety, sentence=f"{gain}; {safety.sentence}") if gain else safety
 
 
 def required_z(n_labeled: int) -> float:

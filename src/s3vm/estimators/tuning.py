@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -11,28 +12,26 @@ from s3vm._utils.arrays import host
 from s3vm._utils.progress import ProgressBar
 from s3vm._utils.scores import brier_losses
 from s3vm._utils.settings import check, integer
-from s3vm._utils.typing import Array, Rows
+from s3vm._utils.typing import Array
 from s3vm.backends import Backend
+from s3vm.estimators.choice import choose_model, finite_model
 from s3vm.estimators.classifier import S3VMClassifier
-from s3vm.estimators.folds import some_rows, stratified_folds
-from s3vm.estimators.grid import Grid, LabeledRows, best_cell
-from s3vm.estimators.learning import learn
-from s3vm.estimators.planning import Tuning, has_candidates
-from s3vm.estimators.preparation import PreparedRows, TrainingRows
-from s3vm.estimators.representations import tune_representations, usual_representations
+from s3vm.estimators.folds import N_FOLDS, some_rows, stratified_folds
+from s3vm.estimators.planning import Tuning, has_candidates, make_plan
+from s3vm.estimators.preparation import PreparedRows
+from s3vm.estimators.representations import Grid, best_cell, tune_representations, usual_representations
 from s3vm.estimators.safety import FEW_LABELS, required_z, standard_errors
 from s3vm.estimators.settings import inherits_settings, numbers_above_0
-from s3vm.estimators.validation import given_rows
 from s3vm.kernels import Gamma, Kernel, KernelName
 from s3vm.solvers import Solver, SolverName, solver
-from s3vm.training.loop import StoppingRules
+from s3vm.sources import ArraySource
+from s3vm.training.loop import StoppingRules, train
 
 _FEW_LABELS_C = 30.0
 _GRID_ROWS, _GRID_CLASSES = 1_000, 20  # labelled rows by which the grid is searched, and their classes
 _PILOT_ROWS, _PILOT_ITERATIONS = 2_000, 400  # unlabelled rows with which a width is chosen, and iterations
 _NEIGHBOR_OCTAVES = 1.5  # how far another width may be away
 _CLEARLY_BETTER_Z = -1.5  # of the Brier loss, for another width if unlabelled rows help at the first
-_SHARED_WITH_PILOTS = ("loss", "labeled_loss", "class_prior", "unlabeled", "backend", "dtype", "cache_bytes", "n_jobs")
 
 
 class S3VMClassifierCV(S3VMClassifier):
@@ -115,17 +114,20 @@ class S3VMClassifierCV(S3VMClassifier):
             C, factor = Cs[0] if len(Cs) == 1 else _FEW_LABELS_C, factors[0] if len(factors) == 1 else 1.0
             usual = replace(resolved, gamma=factor * resolved.width)
             return usual_representations(usual, C, self, data, seed)._replace(report=report)
-        grid = Grid(_rows_of_grid(data, folds, seed), Cs, factors)
+        grid = _grid_of(data, folds, seed, Cs, factors)
         widths = resolved.width * np.array(factors)
         if data.source is not None and has_candidates(self, data):
             sample = host(data.source.sample(seed, _PILOT_ROWS))
             tuning, errors = tune_representations(resolved, grid, self, sample, seed)
             return tuning._replace(report=report | {"cv_errors_": errors, "cv_gammas_": widths})
-        C, kernel, _, errors, _ = best_cell(resolved, grid)
+        cell = best_cell(resolved, grid)
+        kernel, errors = cell.representation.kernel, cell.errors
         report |= {"cv_errors_": errors, "cv_gammas_": widths}
-        tuning = Tuning(C, kernel, kernel, report)
+        tuning = Tuning(cell.representation, report=report)
         octaves = np.abs(np.log2(widths / kernel.width))
-        neighbors = widths[(errors[Cs.index(C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOR_OCTAVES)]
+        neighbors = widths[
+            (errors[Cs.index(cell.representation.C)] < 1) & (octaves > 0) & (octaves < _NEIGHBOR_OCTAVES)
+        ]
         pilot_solver = solver(self.solver).pilot(_PILOT_ITERATIONS)
         if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbors):
             return tuning
@@ -138,21 +140,17 @@ class S3VMClassifierCV(S3VMClassifier):
     ) -> "dict[float, _Pilot]":
         """Short runs at the kernel's width and at the neighbouring ones; widths that cannot be trained are left out."""
         assert data.source is not None
-        sample, labels = data.source.sample(seed, _PILOT_ROWS), data.classes[data.codes]
-        labeled = TrainingRows(data.X, labels, data.weight, data.groups)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_WITH_PILOTS}
-        # Factors as they are for all rows: equal rows are one row here.
-        class_weight = dict(zip(labels.tolist(), data.factor.tolist(), strict=True))
-        settings |= {"class_weight": class_weight, "probability": False, "random_state": seed}
+        data = data._replace(source=ArraySource(data.source.sample(seed, _PILOT_ROWS), None, self.dtype))
+        kernel = tuning.supervised.kernel
+        short = copy(self).set_params(neighbor_weight="auto")  # no graph
         progress = ProgressBar(0 if callable(self.verbose) else self.verbose, unit="widths")
         pilots: dict[float, _Pilot] = {}
         start = time.monotonic()
         try:
-            for width in (tuning.kernel.width, *map(float, neighbors)):
-                kernel = replace(tuning.kernel, gamma=width)
-                short = S3VMClassifier(solver, kernel=kernel, C=tuning.C, **settings)
+            for width in (kernel.width, *map(float, neighbors)):
+                at_width = Tuning(tuning.supervised._replace(kernel=replace(kernel, gamma=width)))
                 try:
-                    pilots[width] = _pilot(short, labeled, sample, backend)
+                    pilots[width] = _pilot(short, solver, data, at_width, seed, backend)
                 except (ValueError, MemoryError):
                     if not pilots:
                         raise
@@ -164,15 +162,15 @@ class S3VMClassifierCV(S3VMClassifier):
         return pilots
 
 
-def _rows_of_grid(data: PreparedRows, folds: Array, seed: int) -> LabeledRows:
-    """The labelled rows, or some of very many."""
-    rows = LabeledRows(data.X, data.codes, data.weight * data.factor, folds, data.groups)
+def _grid_of(data: PreparedRows, folds: Array, seed: int, Cs: list[float], factors: list[float]) -> Grid:
+    """The grid on the labelled rows, or on some of very many."""
+    cost = data.weight * data.factor
     if len(data.codes) <= _GRID_ROWS:
-        return rows
+        return Grid(data.X, data.codes, cost, folds, Cs, factors, data.groups)
     at = some_rows(data.codes, folds, seed, _GRID_ROWS, _GRID_CLASSES)
     codes = np.unique(data.codes[at], return_inverse=True)[1]
     groups = None if data.groups is None else data.groups[at]
-    return LabeledRows(data.X[at], codes, rows.cost[at], folds[at], groups, at)
+    return Grid(data.X[at], codes, cost[at], folds[at], Cs, factors, groups, at)
 
 
 class _Pilot(NamedTuple):
@@ -182,13 +180,12 @@ class _Pilot(NamedTuple):
     losses: Array
 
 
-def _pilot(short: S3VMClassifier, labeled: TrainingRows, sample: Rows, backend: Backend) -> _Pilot:
-    rows, source = given_rows(short, *labeled, sample, reset=True, backend=backend)
-    learned = learn(short, rows, backend, source=source, rules=StoppingRules(keeps=False))
-    _, scores, safety = learned.choice
+def _pilot(settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, backend: Backend) -> _Pilot:
+    plan = make_plan(settings, solver, data, tuning, seed, N_FOLDS, backend)
+    state, _ = train(solver, plan.problem, backend, rules=StoppingRules(keeps=False))
+    _, scores, safety = choose_model(finite_model(state), plan, data.codes, data.groups, backend)
     known = np.isfinite(scores).all(axis=1)
-    losses = brier_losses(learned.data.codes[known], scores[known])
-    return _Pilot(safety.weight if safety is not None else 0.0, losses)
+    return _Pilot(safety.weight if safety is not None else 0.0, brier_losses(data.codes[known], scores[known]))
 
 
 def _best_width(first_width: float, pilots: dict[float, _Pilot]) -> float:
