@@ -297,8 +297,7 @@ def _read(path: Path) -> _Content:
     if name.endswith(".mat"):
         return _read_mat(path)
     if name.endswith(".csv"):
-        table = readers.read(path, file_format="csv", header=None)
-        return _Content(table.rows[:, 1:], table.rows[:, 0], {})
+        return _read_csv(path)
     file_format = "npz" if name.endswith(".npz") else "svmlight"
     table = readers.read(path, "y", file_format=file_format)
     splits = {}
@@ -306,6 +305,17 @@ def _read(path: Path) -> _Content:
         with np.load(path, allow_pickle=False) as stored:
             splits = {int(key[8:]): stored[key] for key in stored if key.startswith("labeled_")}
     return _Content(table.rows, table.labels, splits)
+
+
+def _read_csv(path: Path) -> _Content:
+    """Numbers, perhaps below a line of names."""
+    from pyarrow import csv, input_stream
+
+    with input_stream(str(path), compression="detect") as file:
+        has_names = file.read(1) not in b"-+.0123456789"
+    table = csv.read_csv(path, csv.ReadOptions(autogenerate_column_names=not has_names))
+    rows = np.column_stack([column.to_numpy().astype(np.float32) for column in table.columns])
+    return _Content(rows[:, 1:], rows[:, 0], {})
 
 
 def _read_mat(path: Path) -> _Content:

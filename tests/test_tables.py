@@ -79,20 +79,6 @@ def test_compressed_files(tmp_path, csv, compression):
                 read(path, "y", file_format=file_format)
 
 
-def test_csv_without_a_header(csv):
-    text = "1,0.5,2\n0,-1e3,4\n"
-    for header in (False, None):
-        table = read(csv(text), "f0", header=header)
-        assert table.names == ["f1", "f2"]
-        np.testing.assert_array_equal(table.rows, np.array([[0.5, 2], [-1e3, 4]], np.float32))
-        assert table.labels.tolist() == [1, 0]
-    assert read(csv("y,a,b\n" + text), "y", header=None).names == ["a", "b"]
-    with pytest.raises(TableError, match=r"data.csv, line 2: 1 values, but the first line has 2 columns"):
-        read(csv("1,2\n3\n"), header=False)
-    with pytest.raises(TableError, match=r"in column 'f1' \('x' in line 2\)"):
-        read(csv("1,2\n3,x\n"), header=False)
-
-
 def test_sparse_npz(tmp_path):
     rows = sparse.random(50, 20, 0.2, "csr", np.float32, random_state=0)
     np.savez(

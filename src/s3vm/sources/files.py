@@ -203,7 +203,7 @@ class FileSource(StreamSource):
         return super()._draw_sample(seed, size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_table": None, "_chunks": []}
+        return {**self.__dict__, "_table": None, "_chunks": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

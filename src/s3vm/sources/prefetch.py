@@ -11,33 +11,33 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Rows
 from s3vm.sources.base import ExhaustedError
 
-_CREATION = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_CREATION.acquire, after_in_parent=_CREATION.release, after_in_child=_CREATION.release)
-
 
 class Reader:
-    """What one process reads of a stream, one thread at a time."""
+    """What a process reads of a stream, one thread at a time."""
 
     def __init__(self) -> None:
-        self.process, self.lock = os.getpid(), threading.RLock()
+        _readers.add(self)
+        self.begin()
+
+    def begin(self) -> None:
+        self.lock = threading.RLock()
         self.cursor: Cursor | None = None
 
+    def __reduce__(self) -> Any:
+        return Reader, ()  # a copy begins at the start
 
-class ReaderPerProcess:
-    """A reader for each process: a fork has neither the thread that reads ahead nor the thread that held the lock."""
 
-    def __init__(self) -> None:
-        self._reader: Reader | None = None
+_readers = weakref.WeakSet[Reader]()
 
-    def get(self) -> Reader:
-        reader = self._reader
-        if reader is None or reader.process != os.getpid():
-            with _CREATION:
-                reader = self._reader
-                if reader is None or reader.process != os.getpid():
-                    reader = self._reader = Reader()
-        return reader
+
+def _in_child() -> None:
+    """A child has neither the thread that reads ahead nor the one that held the lock."""
+    for reader in _readers:
+        reader.begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 class Cursor:

@@ -23,7 +23,7 @@ from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.philox import Purpose
 from s3vm.sources.base import ENDLESS, Chunk, ExhaustedError
-from s3vm.sources.prefetch import Cursor, ReaderPerProcess
+from s3vm.sources.prefetch import Cursor, Reader
 
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler
@@ -57,7 +57,7 @@ class StreamSource:
         self._buffer_bytes = buffer_bytes
         self.order = f"shuffled in {buffer_bytes:,} bytes"
         """What the order of the rows depends on besides the seed, for checkpoints."""
-        self._reader = ReaderPerProcess()
+        self._reader = Reader()
         self._sampled: tuple[int, int, Rows] | None = None
         self._was_begun = False
 
@@ -66,7 +66,7 @@ class StreamSource:
         return _total_rows(self._counted_chunks())
 
     def batches(self, seed: int, stream: Purpose, steps: range, size: int) -> Rows:
-        with self._reader.get().lock:
+        with self._reader.lock:
             if not self._repeatable and self._sampled is None:
                 self.sample(seed, 1)  # later it would be too late
             return self._cursor_at((seed, int(stream)), steps.start * size).take(steps.start * size, len(steps) * size)
@@ -74,7 +74,7 @@ class StreamSource:
     def sample(self, seed: int, size: int) -> Rows:
         # Small samples are the beginning of a larger one, so that files are opened once for all of them.
         enough = max(size, min(_SAMPLE, max(_LEAST_SAMPLE, BUFFER_BYTES // (self.dtype.itemsize * self.n_dims))))
-        with self._reader.get().lock:
+        with self._reader.lock:
             if self._sampled is None or self._sampled[:2] != (seed, enough):
                 self._sampled = seed, enough, self._draw_sample(seed, enough)
             return self._sampled[2][:size]
@@ -152,14 +152,11 @@ class StreamSource:
         )
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
-        reader = self._reader.get()
+        reader = self._reader
         if reader.cursor is None or not reader.cursor.is_near(key, start):
             reader.cursor = None  # ends its thread before another one begins to read
             reader.cursor = Cursor(key, start, self.windows(key[0], start))
         return reader.cursor
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": ReaderPerProcess()}
 
 
 class MappedSource:

@@ -158,7 +158,6 @@ def stream(
     size: int = 1 << 16,
     dtype: Any = np.float32,
     file_format: str | None = None,
-    header: bool | None = True,
     zero_based: bool | None = None,
 ) -> TableStream:
     """A file, or all files of a folder and below, as batches of `size` rows or a few more.
@@ -178,7 +177,6 @@ def stream(
     encode : function that makes rows of a dict of columns, which may hold anything, or of a matrix, such as
         ``partial(encoder.encode, misfits=Misfits())`` of a fitted `s3vm.TableEncoder`; None: columns hold numbers
     file_format : "csv", "parquet", "jsonl", "svmlight", "npz" or "npy"; None: by the name of the file
-    header : whether the first line of a csv file has names; else they are f0, f1, ...; None: if no number is in it
     zero_based : whether columns of svmlight files are counted from 0; None: if any of the files has a column 0
 
     Raises
@@ -190,7 +188,7 @@ def stream(
     columns = Columns(target, features, list(drop), list(keep), encode, marks, dtype, zero_based)
     paths = _checked_paths(path)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    files = [open_file(inside, file_format, header) for path in paths for inside in files_of(path)]
+    files = [format_of(inside, file_format)(inside) for path in paths for inside in files_of(path)]
     names, chunks = _chunks(name, files, columns, size)
     zero_based = next((file.zero_based for file in files if isinstance(file, SvmlightFile)), None)
     return TableStream(name, names, chunks, size, zero_based)
@@ -312,12 +310,6 @@ def files_of(path: str) -> list[str]:
     if not files:
         raise TableError(f"{path} is a folder without a file of a known format ({', '.join(FORMATS)})")
     return files
-
-
-def open_file(path: str, file_format: str | None = None, header: bool | None = True) -> TabularFile | MatrixFile:
-    """Opens a file, reading no more than its start."""
-    kind = format_of(path, file_format)
-    return kind(path, header) if issubclass(kind, CsvFile) else kind(path)
 
 
 def format_of(path: str, file_format: str | None = None) -> type[TabularFile] | type[MatrixFile]:

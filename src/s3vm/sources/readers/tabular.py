@@ -42,8 +42,17 @@ class TabularFile(ABC):
     types: dict[str, pa.DataType]  # as far as the start of the file tells
     groups: Sequence[int | None]  # rows in each part that can be read alone; None if only reading them tells
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        schema = self.schema()
+        repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+        if repeated:
+            raise TableError(f"{path} has several columns named {listed(list(map(repr, repeated)))}: rename them")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+
     @abstractmethod
-    def __init__(self, path: str) -> None: ...
+    def schema(self) -> pa.Schema:
+        """The names and types of the columns. Sets `groups`."""
 
     @abstractmethod
     def example(self, name: str) -> str:
@@ -52,13 +61,6 @@ class TabularFile(ABC):
     @abstractmethod
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         """These columns of a group, some rows at a time: the numbers cast to that dtype, the others as they are."""
-
-    def set_types(self, schema: pa.Schema) -> None:
-        """Sets the types of the columns; a TableError if two have the same name."""
-        repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
-        if repeated:
-            raise TableError(f"{self.path} has several columns named {listed(list(map(repr, repeated)))}: rename them")
-        self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def check_numbers(self, names: Sequence[str]) -> None:
         """Raises a TableError if any of these columns does not hold numbers."""
@@ -81,34 +83,28 @@ class TabularFile(ABC):
 
 
 class CsvFile(TabularFile):
-    """Text with column names in the first line, separated by whichever it has most of: commas, semicolons or tabs.
-
-    Without a `header`, columns are named f0, f1, ...; with ``header=None``, the first line is one unless there is a
-    number in it.
-    """
+    """Text with column names in the first line, separated by whichever it has most of: commas, semicolons or tabs."""
 
     groups = (None,)  # a line in the middle cannot be found without reading those before it
 
-    def __init__(self, path: str, header: bool | None = True) -> None:
-        self.path = path
+    def schema(self) -> pa.Schema:
         line = self._first_line()
         self._separator = max(_SEPARATORS, key=lambda separator: _QUOTED.sub(b"", line).count(separator.encode()))
         self._block = max(_BLOCK_BYTES, _BLOCK_LINES * len(line))
-        fields = [field.strip() for field in line.decode().split(self._separator)]
-        self._has_header = not any(map(_NUMBER.fullmatch, fields)) if header is None else header
-        self.types = {}
+        self.types = {}  # for errors until they are known
         guess = pa_csv.ConvertOptions()
         try:
             reader = self._open(guess)
             self._start = next(iter(reader), None)
         except Exception as problem:
             raise self._explained(problem, guess) from None
-        self.set_types(reader.schema)
-        if all(map(_NUMBER.fullmatch, self.types)):
-            raise TableError(f"{path} begins with numbers: its first line must hold the column names")
-        binary = [name for name, kind in self.types.items() if pa.types.is_binary(kind)]
+        schema = reader.schema
+        if all(map(_NUMBER.fullmatch, schema.names)):
+            raise TableError(f"{self.path} begins with numbers: its first line must hold the column names")
+        binary = [field.name for field in schema if pa.types.is_binary(field.type)]
         if binary:
-            raise TableError(f"{path}: column {shortened(repr(binary[0]))} is not UTF-8: save the file as UTF-8")
+            raise TableError(f"{self.path}: column {shortened(repr(binary[0]))} is not UTF-8: save the file as UTF-8")
+        return schema
 
     def _first_line(self) -> bytes:
         """The first line, if it can hold the names of columns."""
@@ -131,8 +127,8 @@ class CsvFile(TabularFile):
     def example(self, name: str) -> str:
         values = [] if self._start is None else self._start[name].to_pylist()
         for number, value in enumerate(values):
-            if isinstance(value, str) and value.strip() and not _reads_as_number(value):
-                return f"{value[:30]!r} in line {number + 1 + self._has_header}"  # at least: a row may have several
+            if isinstance(value, str) and value.strip() and not _NUMBER.fullmatch(value.strip()):
+                return f"{value[:30]!r} in line {number + 2}"  # at least: a row may have several
         return _quoted_value(values)
 
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
@@ -153,9 +149,7 @@ class CsvFile(TabularFile):
     def _open(self, options: pa_csv.ConvertOptions, use_threads: bool = True) -> pa_csv.CSVStreamingReader:
         return pa_csv.open_csv(
             open_decompressed(self.path) if is_compressed(self.path) else self.path,
-            pa_csv.ReadOptions(
-                block_size=self._block, use_threads=use_threads, autogenerate_column_names=not self._has_header
-            ),
+            pa_csv.ReadOptions(block_size=self._block, use_threads=use_threads),
             pa_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             options,
         )
@@ -181,26 +175,16 @@ class CsvFile(TabularFile):
         return TableError(f"{where} cannot be read as csv: {text}")
 
 
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 class ParquetFile(TabularFile):
     """A parquet file, read by row groups."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            with self._file() as file:
-                schema = file.schema_arrow
+    def schema(self) -> pa.Schema:
+        with self._open() as file:
+            try:
                 self.groups = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-        except Exception as problem:
-            raise self._broken(problem) from None
-        self.set_types(schema)
+                return file.schema_arrow
+            except Exception as problem:
+                raise self._broken(problem) from None
 
     def example(self, name: str) -> str:
         with self._open() as file:
@@ -229,14 +213,10 @@ class ParquetFile(TabularFile):
                 ) from None
 
     def _open(self) -> pq.ParquetFile:
-        try:
-            return self._file()
+        try:  # pages are read as they are needed: a row group may be as large as the file
+            return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE_BYTES)
         except Exception as problem:
             raise self._broken(problem) from None
-
-    def _file(self) -> pq.ParquetFile:
-        # Pages are read as they are needed: a row group may be as large as the file.
-        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_PAGE_BYTES)
 
     def _broken(self, problem: Exception) -> TableError:
         return TableError(f"{self.path} is not a parquet file, or is damaged: {shortened(problem)}")
@@ -245,18 +225,17 @@ class ParquetFile(TabularFile):
 class JsonFile(TabularFile):
     """JSON lines: an object per line, read whole."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def schema(self) -> pa.Schema:
         try:
-            with open_decompressed(path) as file:
+            with open_decompressed(self.path) as file:
                 content = file.read()
             options = pa_json.ReadOptions(block_size=min(max(len(content), 1), _MOST_JSON))
             self._table = pa_json.read_json(pa.BufferReader(content), options)
             self._table.validate(full=True)
         except Exception as problem:
-            raise TableError(f"{path} cannot be read as JSON, one object per line: {shortened(problem)}") from None
-        self.set_types(self._table.schema)
+            raise TableError(f"{self.path} cannot be read as JSON, one object per line: {shortened(problem)}") from None
         self.groups = [self._table.num_rows]
+        return self._table.schema
 
     def example(self, name: str) -> str:
         return _quoted_value(self._table[name].to_pylist())
