@@ -13,10 +13,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))  # where `experiments` is
 
 
 def medians(runs: dict[str, Callable[[], Any]], seconds: float, at_least: int = 5) -> dict[str, float]:

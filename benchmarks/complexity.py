@@ -22,7 +22,7 @@ import numpy as np
 from s3vm.solvers import SOLVERS
 
 AS_PRINTED = ("tsg, as printed", "frs, as printed")
-NAMES = sorted([*(SOLVERS.keys() - {"printed_tsg"}), *AS_PRINTED])
+NAMES = sorted([*SOLVERS, *AS_PRINTED])
 
 
 def one(name, n_rows):
@@ -30,7 +30,9 @@ def one(name, n_rows):
     import resource
     import time
 
-    from s3vm import FRS, RBF, PrintedTSG, S3VMClassifier
+    from experiments.printed_tsg import PrintedTSG
+
+    from s3vm import FRS, RBF, S3VMClassifier
 
     X, y = _rows()
     order = np.random.default_rng(0).permutation(len(y))

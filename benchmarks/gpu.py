@@ -19,6 +19,7 @@ import json
 import os
 import pstats
 import statistics
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -26,7 +27,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from s3vm import Hat, Hinge, PrintedTSG, S3VMClassifier, S3VMClassifierCV
+sys.path.append(str(Path(__file__).parents[1]))  # where `experiments` is
+from experiments.printed_tsg import PrintedTSG
+
+from s3vm import Hat, Hinge, S3VMClassifier, S3VMClassifierCV
 from s3vm.backends.gpu import Gpu
 from s3vm.kernels import RBF
 from s3vm.problem import Problem

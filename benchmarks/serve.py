@@ -22,11 +22,12 @@ from pathlib import Path
 import common
 import numpy as np
 import onnxruntime
+from experiments.printed_tsg import PrintedTSG
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from s3vm import PrintedTSG, S3VMClassifier, compress, to_onnx
+from s3vm import S3VMClassifier, compress, to_onnx
 
 N_LABELED, N_UNLABELED, N_OTHERS, N_TEST, BATCH = 200, 20_000, 30_000, 10_000, 1000
 MODELS = {

@@ -22,13 +22,14 @@ from pathlib import Path
 
 import common
 import numpy as np
+from experiments import printed_tsg as algorithm1
+from experiments.printed_tsg import PrintedTSG
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import Constant, PrintedTSG, S3VMClassifier
+from s3vm import Constant, S3VMClassifier
 from s3vm.solvers import base
-from s3vm.solvers.tsg import printed as algorithm1
 
 T, BATCH, N_LABELED = 128, 256, 200
 

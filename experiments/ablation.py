@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from experiments.printed_tsg import PrintedTSG
 from s3vm._utils.typing import Array
 from s3vm.losses import Hat
-from s3vm.solvers import TSG, PrintedTSG, Solver
+from s3vm.solvers import TSG, Solver
 
-__all__ = ["VARIANTS", "PrintedHat", "printed_tsg", "variant"]
+__all__ = ["VARIANTS", "PrintedHat", "variant"]
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,9 @@ class PrintedHat(Hat):
         return np.where(np.abs(r) < 1, -1.0, 0.0)
 
 
-def printed_tsg(**settings: Any) -> Solver:
-    """The paper's Algorithm 1."""
-    return PrintedTSG(**settings)
-
-
 def _algorithm_1(**settings: Any) -> Callable[[int], Solver]:
     # The printed constant step diverges at a large C; with this one, variants differ only in what their names say.
-    return lambda max_iter: printed_tsg(**{"step": "decaying", "max_iter": max_iter, **settings})
+    return lambda max_iter: PrintedTSG(**{"step": "decaying", "max_iter": max_iter, **settings})
 
 
 def _ours(**settings: Any) -> Callable[[int], Solver]:

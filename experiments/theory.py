@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_blobs, make_moons
 
-from experiments.ablation import printed_tsg
+from experiments.printed_tsg import PrintedTSG
 from s3vm import backends, philox
 from s3vm._utils.typing import Array
 from s3vm.kernels import RBF
@@ -97,9 +97,10 @@ class Setting:
         return X, y
 
     def solver(self, n_iterations: int) -> Solver:
-        """The package's own Algorithm 1, which must give the same f_t."""
-        sizes = {"batch_size": self.batch_size, "n_features": self.n_features}
-        return printed_tsg(max_iter=n_iterations, step=Theorem(self.theta), **sizes)
+        """Algorithm 1 as the evaluation runs it, which must give the same f_t."""
+        return PrintedTSG(
+            max_iter=n_iterations, step=Theorem(self.theta), batch_size=self.batch_size, n_features=self.n_features
+        )
 
     def slopes(self) -> tuple[float, float]:
         """``M`` and ``M'``: the largest first and second derivatives, weighted by C and C*."""

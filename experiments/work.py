@@ -11,9 +11,10 @@ import numpy as np
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from experiments import datasets
-from experiments.ablation import printed_tsg, variant
+from experiments.ablation import variant
 from experiments.datasets import Dataset
 from experiments.plan import Task
+from experiments.printed_tsg import PrintedTSG
 from s3vm._utils.typing import Array
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.tuning import S3VMClassifierCV
@@ -177,7 +178,7 @@ def _classifier(task: Task, n_rows: int | None = None) -> S3VMClassifier:
         settings["n_features"] = int(np.ceil(np.sqrt(n_rows)))  # the package's "sqrt" is at least 64
     if kind == "bgs":
         return S3VMClassifier(make.as_printed(**settings), kernel=RBF(gamma), unlabeled_weight="paper", **common)
-    chosen = printed_tsg(**settings) if kind == "tsg" else make.as_printed(**settings)
+    chosen = PrintedTSG(**settings) if kind == "tsg" else make.as_printed(**settings)
     return S3VMClassifier(chosen, kernel=RBF(gamma, features="phase"), unlabeled_weight="paper", **_PAPER, **common)
 
 

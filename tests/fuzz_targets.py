@@ -36,7 +36,6 @@ from s3vm import (
     Light,
     ModelFormatError,
     Newton,
-    PrintedTSG,
     S3VMClassifier,
     philox,
 )
@@ -371,7 +370,6 @@ def states(folder):
     X, some = _rows()
     solvers = (
         TSG(max_iter=6, n_features=8, batch_size=8, span="features", max_features=32),
-        PrintedTSG(max_iter=6, n_features=8, batch_size=8),
         FRS(max_iter=6, n_features=8, batch_size=8),
         Newton(max_iter=6),
         Light(),
@@ -439,7 +437,7 @@ def calls(folder):
     """Public calls on one estimator in any order: each ends in a result, or in an error that leaves it as it was."""
     X, some = _rows()
     small = {"max_iter": 4, "n_features": 8, "batch_size": 8}
-    solvers = (TSG(**small), FRS(**small), PrintedTSG(**small), BGS(max_iter=3), CCCP(max_iter=3), Newton(max_iter=3))
+    solvers = (TSG(**small), FRS(**small), BGS(max_iter=3), CCCP(max_iter=3), Newton(max_iter=3))
     solvers += (Light(), Incremental(), Batch(max_iter=5), "auto")
 
     def tried(chance):

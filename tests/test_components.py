@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import s3vm
 from effort import pairwise
 from fuzz_targets import sealed
-from s3vm import FRS, TSG, ModelFormatError, PrintedTSG, S3VMClassifier, S3VMClassifierCV
+from s3vm import FRS, TSG, ModelFormatError, S3VMClassifier, S3VMClassifierCV
 from s3vm._utils import container
 from s3vm._utils.arrays import project
 from s3vm.problem.projection import principal_directions
@@ -165,7 +165,7 @@ def assert_projected(clf, X, other, directions):
 
 
 ALL_SOLVERS = [FEW, "newton", "cccp", "light", "batch", "bgs", "auto", "incremental"]
-ALL_SOLVERS += [FRS(max_iter=20, n_features=64), PrintedTSG(max_iter=20, n_features=64)]
+ALL_SOLVERS += [FRS(max_iter=20, n_features=64)]
 
 
 @pytest.mark.parametrize(

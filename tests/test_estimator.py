@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from experiments.printed_tsg import PrintedTSG
 from scipy import sparse
 from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
 from sklearn.exceptions import DataConversionWarning
@@ -27,7 +28,6 @@ from s3vm import (
     Exponential,
     LabeledKFold,
     Matern,
-    PrintedTSG,
     S3VMClassifier,
     S3VMClassifierCV,
     backends,
@@ -793,7 +793,7 @@ def test_too_many_labeled_rows_for_an_exact_start():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = np.where(np.arange(20_000) < 19_000, (X[:, 0] > 0).astype(int), -1)
-    with pytest.raises(ValueError, match=r'19000 labelled rows needs a kernel matrix of 3 GiB.*"auto".*PrintedTSG'):
+    with pytest.raises(ValueError, match=r'19000 labelled rows needs a kernel matrix of 3 GiB.*"auto".*FRS'):
         make(probability=False).fit(X, y)
     plain = PrintedTSG(max_iter=5)
     clf = make(solver=plain, unlabeled_weight=0.3, probability=False).fit(X, y)

@@ -6,14 +6,14 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from experiments.cuda_graphs import Scan, ready, window
+from experiments.printed_tsg import PrintedTSG, scan_steps
 from sklearn.datasets import make_moons
 
-from s3vm import RBF, TSG, Hat, PrintedTSG, S3VMClassifier, backends, philox
+from s3vm import RBF, TSG, Hat, S3VMClassifier, backends, philox
 from s3vm._utils.optional import optional
 from s3vm.backends import backend
 from s3vm.backends.gpu import Gpu
-from s3vm.backends.gpu.graphs import Scan
-from s3vm.backends.numpy_base import scan_steps
 from s3vm.backends.reference import Reference
 from s3vm.estimators import validation
 from s3vm.kernels import Laplacian
@@ -106,9 +106,8 @@ def test_kept_frequencies_change_nothing(fused):
         features = fused(FLOAT32, cache_bytes).features(RBF(0.4), 3, 8, 3)
         features.decision(alpha[:5], X)
         results.append(features.decision(alpha, X))
-        window = features.window(30, 4)
         there = Gpu(FLOAT32)
-        part = window.decision(there.put(alpha[31:33]), features.ready(there.put(X)), first_block=1)
+        part = window(features, 30, 4).decision(there.put(alpha[31:33]), ready(features, there.put(X)), first_block=1)
         assert relative(part.cpu().numpy(), features.decision(alpha[31:33], X, first_block=31)) < 1e-6
     assert relative(results[1], results[0]) < 1e-6
     assert relative(results[2], results[0]) < 1e-6

@@ -5,10 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+from experiments.printed_tsg import PrintedTSG
 from scipy import sparse
 from sklearn.datasets import make_blobs, make_moons
 
-from s3vm import FRS, TSG, PrintedTSG, S3VMClassifier, backends
+from s3vm import FRS, TSG, S3VMClassifier, backends
 from s3vm.estimators.folds import folds_by_content, newest_labels
 from s3vm.sources import ArraySource
 from s3vm.sources.reservoir import Reservoir, ReservoirSource

@@ -5,13 +5,14 @@ import sys
 
 import numpy as np
 import pytest
+from experiments.printed_tsg import PrintedTSG
 from sklearn import config_context
 from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from effort import LONG
-from s3vm import TSG, PrintedTSG, S3VMClassifier, S3VMClassifierCV
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV
 
 FEW = TSG(max_iter=20, batch_size=16)
 

@@ -6,6 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from experiments import printed_tsg
+from experiments.printed_tsg import PrintedTSG
 from scipy import sparse
 from sklearn.svm import SVC
 
@@ -14,10 +16,10 @@ from effort import pairwise
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import UNLABELED_LOSSES, SmoothHinge, SquaredHinge
-from s3vm.solvers import TSG, Constant, Decaying, PrintedTSG, Theorem, supervised
+from s3vm.solvers import TSG, Constant, Decaying, Theorem, supervised
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.steps import step
-from s3vm.solvers.tsg import batch_gradient, printed
+from s3vm.solvers.tsg import batch_gradient
 from s3vm.sources import ArraySource
 from toy import BACKENDS_HERE, BALANCED, BATCH, KERNELS, TOLERANCE, M, T, configured, last, make_problem, rows
 
@@ -168,7 +170,7 @@ def test_rows_that_are_drawn_early_are_the_same_rows(monkeypatch):
     """As they are where a device is busy meanwhile."""
     problem, solver = make_problem(RBF(0.7), "exp"), replace(PRINTED, look_ahead=7)
     plain = last(solver.run(problem, backend("cpu", "float64"))).model()
-    monkeypatch.setattr(printed, "is_tensor", lambda rows: True)
+    monkeypatch.setattr(printed_tsg, "is_tensor", lambda rows: True)
     early = last(solver.run(problem, backend("cpu", "float64"))).model()
     np.testing.assert_array_equal(early.coefficients, plain.coefficients)
 

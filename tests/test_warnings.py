@@ -42,8 +42,8 @@ def a_single_label_of_each_class():
 
 
 def a_collapse():
-    printed = s3vm.PrintedTSG(max_iter=60, n_features=64)
-    S3VMClassifier(printed, C=0.01, gamma=1e-3, unlabeled_weight=100.0, probability=False, random_state=0).fit(
+    free = s3vm.FRS.as_printed(passes=None, max_iter=60, n_features=64)
+    S3VMClassifier(free, C=0.01, gamma=1e-3, unlabeled_weight=100.0, probability=False, random_state=0).fit(
         X, np.where(np.arange(300) < 40, np.arange(300) % 3 == 0, -1)
     )
 

@@ -5,6 +5,7 @@ from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
+from experiments.printed_tsg import PrintedTSG
 
 from s3vm.backends import BACKENDS
 from s3vm.kernels import RBF, Laplacian, Matern, Polynomial
@@ -58,6 +59,7 @@ def last(states):
     return deque(states, maxlen=1)[0]
 
 
+KINDS = {**SOLVERS, "printed_tsg": PrintedTSG}
 # Algorithm 1 with an intercept that holds the balance, and a ramp.
 BALANCED = {"intercept": True, "balance": True, "ramp": 0.5, "draw_labeled": False, "step": "decaying"}
 SMALL_TSG = {"max_iter": 20, "batch_size": BATCH, "n_features": M}
@@ -104,4 +106,4 @@ VARIANTS = {
 
 def configured(variant, **changed):
     """A solver of the table, small."""
-    return SOLVERS[variant.split(",")[0]](**{**VARIANTS[variant][0], **changed})
+    return KINDS[variant.split(",")[0]](**{**VARIANTS[variant][0], **changed})

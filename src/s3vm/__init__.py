@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from s3vm.persistence.compression import compress
     from s3vm.persistence.model_file import SKOPS_TRUSTED, load, save
     from s3vm.persistence.onnx import register_onnx, to_onnx
-    from s3vm.solvers import BGS, CCCP, FRS, TSG, Batch, Incremental, Light, Newton, PrintedTSG
+    from s3vm.solvers import BGS, CCCP, FRS, TSG, Batch, Incremental, Light, Newton
     from s3vm.solvers.steps import Constant, Decaying, Theorem
     from s3vm.sources.arrays import ArraySource
     from s3vm.sources.batches import BatchSource
@@ -31,7 +31,7 @@ __version__ = "0.2.0"
 __all__ = ["DaskS3VMClassifier", "LabeledKFold", "S3VMClassifier", "S3VMClassifierCV", "TableEncoder", "scorer"]
 __all__ += ["RBF", "Laplacian", "Matern", "Polynomial"]
 __all__ += ["Exponential", "Hat", "Hinge", "Ramp", "SmoothHinge", "SquaredHat", "SquaredHinge"]
-__all__ += ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton", "PrintedTSG"]
+__all__ += ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton"]
 __all__ += ["Constant", "Decaying", "Theorem"]
 __all__ += ["ArraySource", "BatchSource", "FileSource", "WorkerLostError"]
 __all__ += ["CheckpointNotWritten", "Interrupted", "OutOfRows", "OutOfTime"]
@@ -52,7 +52,7 @@ _HOMES = {
     "persistence.compression": ["compress"],
     "persistence.model_file": ["SKOPS_TRUSTED", "load", "save"],
     "persistence.onnx": ["register_onnx", "to_onnx"],
-    "solvers": ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton", "PrintedTSG"],
+    "solvers": ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton"],
     "solvers.steps": ["Constant", "Decaying", "Theorem"],
     "sources.arrays": ["ArraySource"],
     "sources.batches": ["BatchSource"],

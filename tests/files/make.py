@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from s3vm import TSG, Laplacian, Matern, Polynomial, PrintedTSG, S3VMClassifier, S3VMClassifierCV, save
+from s3vm import FRS, TSG, Laplacian, Matern, Polynomial, S3VMClassifier, S3VMClassifierCV, save
 
 HERE = Path(__file__).parent
 FEW = TSG(max_iter=6, batch_size=8, n_features=16, span="features", max_features=48)
@@ -33,8 +33,8 @@ def models():
     three = np.where(known, code, -1)
     always = {"random_state": 3, "unlabeled_weight": 1.0}
     yield "features", S3VMClassifier(FEW, **always).fit(X, two)
-    printed = PrintedTSG(max_iter=4, n_features=8)
-    yield "printed", S3VMClassifier(printed, kernel=Laplacian(features="phase"), **always).fit(X, three)
+    fixed = FRS(max_iter=4, n_features=8)  # in format 1, TSG.as_printed
+    yield "printed", S3VMClassifier(fixed, kernel=Laplacian(features="phase"), **always).fit(X, three)
     yield "sparse", S3VMClassifier(FEW, kernel=Matern(nu=2.5), **always).fit(sparse.csr_array(np.maximum(X, 0)), three)
     yield "polynomial", S3VMClassifierCV(FEW, kernel=Polynomial(degree=2), dtype="float64", **always).fit(X, three)
     yield "scaled", make_pipeline(StandardScaler(), S3VMClassifier(random_state=3)).fit(100 * X + 7, two)

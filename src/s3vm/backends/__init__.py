@@ -12,9 +12,9 @@ from s3vm._utils.input_checks import precision
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import at_least, check, threads
 from s3vm._utils.warn import warn
-from s3vm.backends.protocol import Backend, Features, Sums
+from s3vm.backends.protocol import Backend, Features
 
-__all__ = ["BACKENDS", "Backend", "Features", "Sums", "backend"]
+__all__ = ["BACKENDS", "Backend", "Features", "backend"]
 
 BACKENDS = ("reference", "cpu", "gpu")
 _CACHE_BYTES = 256 << 20

@@ -1,9 +1,7 @@
 """What the backends that compute with NumPy arrays have in common."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -19,7 +17,6 @@ _CENTERS = 8192  # so many of them,
 _PANEL_ENTRIES = 1 << 22  # and fewer of either if they have very many columns
 
 _Loss = TypeVar("_Loss")
-_Carry = TypeVar("_Carry")
 
 
 class NumpyBackend:
@@ -42,9 +39,6 @@ class NumpyBackend:
     def loss(self, loss: _Loss) -> _Loss:
         return loss
 
-    def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
-        return partial(scan_steps, step)
-
     def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
         scores, n_dims = np.zeros((X.shape[0], weights.shape[1])), int(X.shape[1])
         size = min(PANEL, max(1, _PANEL_ENTRIES // n_dims))
@@ -65,36 +59,6 @@ class NumpyBackend:
                 some = centers[group].astype(np.float64)
                 list((map if self.n_threads == 1 or len(starts) == 1 else pool.map)(add, starts))
         return scores
-
-
-class Window(NamedTuple):
-    """Features counted from block `first` on."""
-
-    features: Any
-    first: int
-
-    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
-        return self.features.adjoint(G, X, n_blocks, self.first + first_block)
-
-    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
-        return self.features.decision(coefficients, X, self.first + first_block)
-
-
-class NumpyFeatures:
-    """The windows of features of NumPy arrays."""
-
-    def window(self, first_block: int, n_blocks: int) -> Window:
-        return Window(self, first_block)
-
-    def ready(self, X: Rows) -> Rows:
-        return X
-
-
-def scan_steps(step: Callable[[int, _Carry, Any], _Carry], carry: _Carry, given: Any, n: int) -> Iterator[_Carry]:
-    """``carry = step(i, carry, given)`` for each i below n."""
-    for i in range(n):
-        carry = step(i, carry, given)
-        yield carry
 
 
 def _panels(rows: Rows, size: int) -> Rows:

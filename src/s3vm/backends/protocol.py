@@ -7,7 +7,6 @@ A backend computes where its arrays are, and a result is where the rows are: eve
 NumPy arrays, and what was `put` on a GPU stays there.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -16,11 +15,16 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 
 _Loss = TypeVar("_Loss")
-_Carry = TypeVar("_Carry")
 
 
-class Sums(Protocol):
-    """Sums over random features, of which only a part is in memory at a time."""
+class Features(Protocol):
+    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
+
+    n_features: int
+
+    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
+        """The features of `n_blocks` blocks, from `block` on, at the rows of X: ``(n, n_blocks * n_features)``."""
+        ...
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
         """``f(x) = sum over blocks and features of coefficient * phi(x)``, shape ``(n, K)``.
@@ -31,24 +35,6 @@ class Sums(Protocol):
 
     def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
         """``sum over rows of phi(x_i) G[i, k]``, the transpose of `decision`: ``(n_blocks, n_features, K)``."""
-        ...
-
-
-class Features(Sums, Protocol):
-    """Random features ``phi_1(x), phi_2(x), ...`` in blocks of `n_features`, each scaled by ``1/sqrt(n_features)``."""
-
-    n_features: int
-
-    def features(self, block: int, X: Rows, n_blocks: int = 1) -> Array:
-        """The features of `n_blocks` blocks, from `block` on, at the rows of X: ``(n, n_blocks * n_features)``."""
-        ...
-
-    def window(self, first_block: int, n_blocks: int) -> Sums:
-        """Some of the blocks, counted from the first of them: arrays only, as `Backend.scan` needs them."""
-        ...
-
-    def ready(self, X: Rows) -> Any:
-        """Rows in the form that is fastest for the `decision` of a window, to be cut and used many times."""
         ...
 
 
@@ -79,14 +65,6 @@ class Backend(Protocol):
 
     def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
         """``sum_i weights[i, k] k(centers[i], x)`` for every row x, shape ``(n, K)``."""
-        ...
-
-    def scan(self, step: Callable[[int, _Carry, Any], _Carry]) -> Callable[[_Carry, Any, int], Iterator[_Carry]]:
-        """A function ``(carry, given, n)`` that yields ``carry = step(i, carry, given)`` for each i below n.
-
-        A device may record the steps and repeat them with other arrays of the same shapes, so a step must be a function
-        of the arrays in its arguments, and of others that do not change.
-        """
         ...
 
     def loss(self, loss: _Loss) -> _Loss:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from s3vm._utils.typing import Array, Rows
-from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
+from s3vm.backends.numpy_base import NumpyBackend
 from s3vm.kernels import Kernel
 
 _CHUNK = 4096
@@ -21,7 +21,7 @@ class Reference(NumpyBackend):
         return _ReferenceFeatures(kernel, seed, n_features, n_dims, self.dtype)
 
 
-class _ReferenceFeatures(NumpyFeatures):
+class _ReferenceFeatures:
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, dtype: np.dtype[Any]) -> None:
         self.n_features = kernel.whole(n_features)
         self._kernel, self._seed, self._n_dims, self._dtype = kernel, seed, n_dims, dtype

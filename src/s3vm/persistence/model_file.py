@@ -44,7 +44,7 @@ from s3vm.persistence.compression import Compression
 from s3vm.persistence.encoder_file import encoder_from_file, encoder_to_file
 from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
 from s3vm.philox import Purpose
-from s3vm.solvers import SOLVERS
+from s3vm.solvers import SOLVERS, TSG
 from s3vm.solvers.incremental.active_set_path import Point
 from s3vm.solvers.incremental.incremental import _ResumeState
 from s3vm.solvers.incremental.kernel_cache import Carryover
@@ -124,16 +124,14 @@ def load(path: Any) -> S3VMClassifier | Pipeline:
 def _migrate(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The current name and settings of a part written by an older version.
 
-    The TSG of 0.1 was two algorithms, chosen by three switches; settings of the other one are dropped. Names had
-    British spelling.
+    The TSG of 0.1 had switches that made it Algorithm 1 as printed: they are dropped, since they do not change what a
+    trained model predicts. Names had British spelling.
     """
     settings = {_american(setting): value for setting, value in settings.items()}
-    known: dict[str, Any] = {kind.__name__: {field.name for field in fields(kind)} for kind in SOLVERS.values()}
-    switches = {"anchor", "exact_labeled", "reuse"}
-    if name != "TSG" or not switches <= settings.keys():
-        return name, settings
-    name = "TSG" if any(settings[switch] is True for switch in switches) else "PrintedTSG"
-    return name, {setting: value for setting, value in settings.items() if setting in known[name]}
+    if name == "TSG" and {"anchor", "exact_labeled", "reuse"} <= settings.keys():
+        known = {field.name for field in fields(TSG)}
+        settings = {setting: value for setting, value in settings.items() if setting in known}
+    return name, settings
 
 
 def _american(name: str) -> str:

@@ -15,7 +15,6 @@ from s3vm.solvers.incremental.incremental import Incremental
 from s3vm.solvers.light import Light
 from s3vm.solvers.newton.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
-from s3vm.solvers.tsg.printed import PrintedTSG
 from s3vm.solvers.tsg.tsg import TSG
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "Incremental",
     "Light",
     "Newton",
-    "PrintedTSG",
     "Solver",
     "SolverName",
     "State",
@@ -38,11 +36,10 @@ __all__ = [
     "solver",
 ]
 
-SolverName = Literal["auto", "tsg", "printed_tsg", "frs", "bgs", "batch", "cccp", "light", "newton", "incremental"]
+SolverName = Literal["auto", "tsg", "frs", "bgs", "batch", "cccp", "light", "newton", "incremental"]
 
 SOLVERS: dict[str, type] = {
     "tsg": TSG,
-    "printed_tsg": PrintedTSG,
     "frs": FRS,
     "bgs": BGS,
     "batch": Batch,

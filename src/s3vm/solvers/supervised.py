@@ -22,7 +22,7 @@ def labeled_gram(kernel: Kernel, labeled: Rows) -> Array:
         raise ValueError(
             f"the exact supervised solution of {n_labeled} labelled rows needs a kernel matrix of "
             f'{n_bytes / 2**30:.0f} GiB: use solver="auto", which learns from any number on landmarks, '
-            "or PrintedTSG() or FRS() with a number for unlabeled_weight"
+            "or FRS() with a number for unlabeled_weight"
         )
     return kernel.gram(labeled, labeled).astype(np.float64)
 

@@ -19,7 +19,7 @@ from s3vm._utils.arrays import as_rows
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.cpu import dense, draws, sparse
 from s3vm.backends.cpu.tiles import PAIRS, PHASE, PRODUCT, scales
-from s3vm.backends.numpy_base import NumpyBackend, NumpyFeatures
+from s3vm.backends.numpy_base import NumpyBackend
 from s3vm.kernels import Kernel
 
 _LAWS = {"phase": PHASE, "pairs": PAIRS, "product": PRODUCT}
@@ -58,7 +58,7 @@ class Cpu(NumpyBackend):
         return _CpuFeatures(kernel, seed, n_features, n_dims, self)
 
 
-class _CpuFeatures(NumpyFeatures):
+class _CpuFeatures:
     def __init__(self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: Cpu) -> None:
         self.n_features = kernel.whole(n_features)
         self._n_dims, self._dtype, self._n_threads = n_dims, backend.dtype, backend.n_threads

@@ -4,10 +4,9 @@ What a sweep needs on the device is bounded: frequencies are cached up to `cache
 groups, from the same counters as on the CPU. Results for NumPy arrays are NumPy arrays; tensors stay on the device.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +17,6 @@ from s3vm._utils.machine import format_bytes, machine_memory
 from s3vm._utils.settings import check
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.gpu.frequencies import GROUP_BYTES, Frequencies
-from s3vm.backends.gpu.graphs import Scan
-from s3vm.backends.numpy_base import scan_steps
 from s3vm.kernels import KERNELS, Kernel
 from s3vm.losses import LABELED_LOSSES, UNLABELED_LOSSES
 
@@ -103,9 +100,6 @@ class Gpu:
         ours = (*LABELED_LOSSES.values(), *UNLABELED_LOSSES.values())
         return loss if type(loss) in ours else _ThroughHost(loss, self)
 
-    def scan(self, step: Callable[[int, Any, Any], Any]) -> Callable[[Any, Any, int], Iterator[Any]]:
-        return Scan(step) if self.device.type == "cuda" else partial(scan_steps, step)
-
     def expansion(self, kernel: Kernel, centers: Rows, weights: Array, X: Rows) -> Array:
         there, factors = self.put(centers).to(self._real), self.put(weights).to(self._real)
         scores = np.empty((X.shape[0], weights.shape[1]))
@@ -183,12 +177,6 @@ class _GpuFeatures:
                 result[blocks] += self._adjoint(g, x, rows, W, b).reshape(-1, self.n_features, n_columns)
         return _as(result, X)
 
-    def window(self, first_block: int, n_blocks: int) -> "Window":
-        return Window(self, *self._frequencies.window(first_block, n_blocks))
-
-    def ready(self, X: Any) -> Any:
-        return self._halves(X.to(self._dtype)) if self._fused and isinstance(X, torch.Tensor) else X
-
     def _zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=self._backend._real, device=self._backend.device)
 
@@ -258,27 +246,6 @@ class _GpuFeatures:
             return torch.cos(angle)
         angle = angle.reshape(len(z), -1, self._rows)
         return torch.stack([torch.cos(angle), torch.sin(angle)], dim=2).reshape(len(z), -1)
-
-
-class Window(NamedTuple):
-    """Some blocks, as tensors that `Scan` can replace."""
-
-    features: _GpuFeatures
-    W: Any
-    b: torch.Tensor
-
-    def decision(self, coefficients: torch.Tensor, X: Any, first_block: int = 0) -> torch.Tensor:
-        of, (W, b) = self.features, self._blocks(first_block, len(coefficients))
-        return of._decision(coefficients.to(of._dtype) * of._amplitude, X, X if of._fused else None, W, b)
-
-    def adjoint(self, G: torch.Tensor, X: torch.Tensor, n_blocks: int, first_block: int = 0) -> torch.Tensor:
-        of, (W, b), x = self.features, self._blocks(first_block, n_blocks), X.to(self.features._dtype)
-        sums = of._adjoint(G.to(of._dtype) * of._amplitude, x, of._halves(x), W, b)
-        return sums.reshape(n_blocks, of.n_features, -1)
-
-    def _blocks(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
-        rows = slice(first * self.features._rows, (first + count) * self.features._rows)
-        return self.W[rows], self.b[rows]
 
 
 def _as(result: torch.Tensor, X: Any) -> Any:

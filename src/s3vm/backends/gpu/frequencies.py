@@ -55,13 +55,6 @@ class Frequencies:
             yield slice(start - first, end - first), *self._view(arrays, (end - start) * self._rows)
             start = end
 
-    def window(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
-        """Blocks ``first..first+count-1`` as one array."""
-        groups = list(self.groups(first, count))
-        if len(groups) > 1:  # they are not contiguous
-            return self._view(self._drawn(range(first, first + count)), count * self._rows)
-        return groups[0][1:]
-
     def _view(self, arrays: tuple[torch.Tensor, ...], n_rows: int) -> tuple[Any, torch.Tensor]:
         *parts, b = arrays
         if not self._fused:

@@ -1,1 +1,1 @@
-"""TSGS3VM, triply stochastic gradients: anchored at the supervised solution, and as printed in the paper."""
+"""TSGS3VM, triply stochastic gradients, anchored at the supervised solution."""

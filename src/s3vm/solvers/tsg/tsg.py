@@ -42,7 +42,7 @@ class TSG(StochasticSolver):
     random features, all of which share each gradient, or, if they are few, on their own kernel functions too. The
     intercept holds the mean output over the unlabelled rows at that of the supervised solution. If the problem has a
     graph, `batch_size` of its edges are drawn as well (`s3vm.solvers.tsg.edges`); a column with a graph and without
-    unlabelled loss has a free intercept. `PrintedTSG` is the algorithm as printed in the paper.
+    unlabelled loss has a free intercept. ``experiments/`` has the paper's Algorithm 1.
 
     If no unlabelled row is used, the result is the supervised solution.
 

@@ -1,6 +1,6 @@
 """Many small steps as one: recorded in a CUDA graph, and repeated with other arrays of the same shapes.
 
-A step of a solver is dozens of operations on small tensors, each of which takes the host longer to launch than the
+A step of Algorithm 1 is dozens of operations on small tensors, each of which takes the host longer to launch than the
 device to run. A graph launches all of them at once.
 """
 
@@ -9,7 +9,44 @@ from typing import Any, NamedTuple
 
 import torch
 
-from s3vm.backends.numpy_base import scan_steps
+from experiments.printed_tsg import scan_steps
+from s3vm.backends.gpu.backend import _GpuFeatures
+
+
+class Window(NamedTuple):
+    """Some blocks of features, as tensors that `Scan` can replace."""
+
+    features: _GpuFeatures
+    W: Any
+    b: torch.Tensor
+
+    def decision(self, coefficients: torch.Tensor, X: Any, first_block: int = 0) -> torch.Tensor:
+        of, (W, b) = self.features, self._blocks(first_block, len(coefficients))
+        return of._decision(coefficients.to(of._dtype) * of._amplitude, X, X if of._fused else None, W, b)
+
+    def adjoint(self, G: torch.Tensor, X: torch.Tensor, n_blocks: int, first_block: int = 0) -> torch.Tensor:
+        of, (W, b), x = self.features, self._blocks(first_block, n_blocks), X.to(self.features._dtype)
+        sums = of._adjoint(G.to(of._dtype) * of._amplitude, x, of._halves(x), W, b)
+        return sums.reshape(n_blocks, of.n_features, -1)
+
+    def _blocks(self, first: int, count: int) -> tuple[Any, torch.Tensor]:
+        rows = slice(first * self.features._rows, (first + count) * self.features._rows)
+        return self.W[rows], self.b[rows]
+
+
+def window(features: _GpuFeatures, first: int, count: int) -> Window:
+    """Blocks ``first..first+count-1``, as one array each of frequencies and offsets."""
+    frequencies = features._frequencies
+    groups = list(frequencies.groups(first, count))
+    if len(groups) > 1:  # they are not contiguous
+        arrays = frequencies._drawn(range(first, first + count))
+        return Window(features, *frequencies._view(arrays, count * features._rows))
+    return Window(features, *groups[0][1:])
+
+
+def ready(features: _GpuFeatures, X: torch.Tensor) -> Any:
+    """Rows in the form that is fastest for `Window.decision`, to be cut and used many times."""
+    return features._halves(X.to(features._dtype)) if features._fused else X
 
 
 class _Recorded(NamedTuple):
@@ -20,7 +57,7 @@ class _Recorded(NamedTuple):
 
 
 class Scan:
-    """``carry = step(i, carry, given)`` for each i below n, as in `Backend.scan`.
+    """``carry = step(i, carry, given)`` for each i below n, as `scan_steps` does it.
 
     New shapes run step by step, which also compiles their kernels; the second time they are recorded.
     """

@@ -1,21 +1,24 @@
 """PrintedTSG: Algorithm 1 of the paper, restructured so that no score is computed twice.
 
-Every iteration draws labelled rows, unlabelled rows and a block of random features.
+    from experiments.printed_tsg import PrintedTSG
+
+Every iteration draws labelled rows, unlabelled rows and a block of random features. The package has its successor,
+`s3vm.TSG`; models of this solver can be pickled, but not saved with `s3vm.save`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from s3vm._utils.arrays import cast, host, is_tensor, namespace, stack
-from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, switch
 from s3vm._utils.typing import Array, Rows
-from s3vm.backends import Backend, Features, Sums
+from s3vm.backends import Backend, Features
 from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.philox import Purpose
@@ -49,31 +52,11 @@ class PrintedTSG(StochasticSolver):
 
     Parameters
     ----------
-    max_iter : int, default 128
-        Number of iterations T.
-    passes : float or None, default None
-        Instead of `max_iter`: the number of passes over the unlabelled rows.
-    batch_size : int, default 256
-        Unlabelled rows per iteration, and labelled ones.
-    n_features : int or "sqrt", default "sqrt"
-        Random features per block, m. ``"sqrt"`` is the paper's ``ceil(sqrt(n))``, at least 64.
-    step : Step, "decaying", "constant" or "theorem", default "constant"
-        The step sizes; see `s3vm.solvers.steps`.
-    intercept : bool, default False
-        Whether the decision function has a constant term.
-    balance : bool, default False
-        Whether the intercept holds the mean output over a sample of unlabelled rows at the expected mean label. Without
-        it, all of them may end up in one class.
-    ramp : float in [0, 1], default 0.0
-        The fraction of the iterations over which the unlabelled cost grows from 0 to ``C*``.
-    n_reference : int, default 2000
-        The size of the sample over which the mean is held.
+    max_iter, passes, batch_size, n_features, step, intercept, balance, ramp, n_reference, draw_labeled
+        As those of `s3vm.FRS`, with the defaults of the paper.
     max_blocks : int or None, default None
         The maximum number of blocks of features. Further iterations visit these blocks in turn, as doubly stochastic
         gradients may, and memory stops growing. None adds a block per iteration.
-    draw_labeled : bool, default True
-        Whether to draw a batch of labelled rows, with replacement, even if there are no more than `batch_size`;
-        otherwise all of them are used in that case.
     look_ahead : int, default 16
         The number of iterations whose batches are evaluated in one sweep over the old features. It affects the speed
         only.
@@ -97,8 +80,8 @@ class PrintedTSG(StochasticSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_settings(self, max_iter=integer(), intercept=switch, max_blocks=(integer(), None))
-        check_settings(self, draw_labeled=switch, look_ahead=integer())
+        check_settings(self, max_iter=integer(), intercept=switch, draw_labeled=switch)
+        check_settings(self, max_blocks=(integer(), None), look_ahead=integer())
         if self.balance and not self.intercept:
             raise ValueError("PrintedTSG: the intercept holds the balance: balance=True needs intercept=True")
 
@@ -137,7 +120,8 @@ def _algorithm1(
         return _Pool(layout, problem, backend, range(start, min(start + solver.look_ahead, n_iterations)))
 
     arrays = on_device(problem, backend), layout, backend.put(balanced), backend.put(target)
-    scan = backend.scan(_Iteration(*arrays, solver.intercept))
+    graphs, one = _graphs(backend), _Iteration(*arrays, solver.intercept)
+    scan = graphs.Scan(one) if graphs else partial(scan_steps, one)
     upcoming: _Pool | None = None
     while now.iteration < n_iterations:
         pool = upcoming or pool_of(now.iteration)
@@ -149,7 +133,8 @@ def _algorithm1(
         rows, labeled = pool.following(ahead.start)
         now = now.scored(rows, features, backend)
         sizes = [steps.sizes(t, n_iterations, stiff) for t in ahead]
-        ready, blocks = features.ready(rows), features.window(first, len(ahead))
+        ready = graphs.ready(features, rows) if graphs else rows
+        blocks = graphs.window(features, first, len(ahead)) if graphs else _Window(features, first)
         gammas = backend.put(np.array(sizes))
         shares = backend.put(np.array([solver.annealed_share(t, n_iterations) for t in ahead]))
         drawn = _Inputs(rows, ready, blocks, gammas, shares, labeled)
@@ -178,13 +163,42 @@ def _start(problem: Problem, backend: Backend, features: Features, target: Array
     return state
 
 
+def _graphs(backend: Backend) -> Any:
+    """The module that records the steps on a GPU of NVIDIA; None elsewhere."""
+    if getattr(getattr(backend, "device", None), "type", None) != "cuda":
+        return None
+    from experiments import cuda_graphs
+
+    return cuda_graphs
+
+
+def scan_steps(step: Callable[[int, Any, Any], Any], carry: Any, given: Any, n: int) -> Iterator[Any]:
+    """``carry = step(i, carry, given)`` for each i below n."""
+    for i in range(n):
+        carry = step(i, carry, given)
+        yield carry
+
+
+class _Window(NamedTuple):
+    """Features counted from block `first` on."""
+
+    features: Features
+    first: int
+
+    def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
+        return self.features.adjoint(G, X, n_blocks, self.first + first_block)
+
+    def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
+        return self.features.decision(coefficients, X, self.first + first_block)
+
+
 class _Inputs(NamedTuple):
     """What some iterations need: rows, the same as the features take them, blocks, step sizes, fractions of C*, and the
     numbers of the labelled rows."""
 
     rows: Rows
     ready: Any
-    blocks: Sums
+    blocks: Any
     gammas: Array
     shares: Array
     labeled: Array
@@ -310,7 +324,6 @@ class _Layout:
         return scores[end - self._n_labeled : end] if self.keeps_labeled else None
 
 
-@state_part("PrintedTSG.State")
 @dataclass(frozen=True, eq=False)
 class _State:
     """What Algorithm 1 knows after an iteration.
@@ -351,10 +364,9 @@ class _State:
             coefficients[block] += alpha
         else:
             coefficients[block] = alpha
+        now = replace(self, coefficients=coefficients, scale=scale, labeled=labeled, iteration=self.iteration + 1)
         line = {"step": float(gamma[0])} | (result.line or {})
-        now = replace(self, coefficients=coefficients, scale=scale, labeled=labeled)
-        now = replace(now, intercept=result.intercept, norm=result.norm, scores=result.scores)
-        return replace(now, iteration=self.iteration + 1, record=line)
+        return replace(now, intercept=result.intercept, norm=result.norm, scores=result.scores, record=line)
 
     def model(self) -> Model:
         coefficients = host(self.coefficients[: self.born])
