@@ -7,7 +7,7 @@ import typer
 from experiments import cli
 from s3vm.cli.app import Commands
 from s3vm.cli.console import Screen
-from s3vm.cli.options import Json, Quiet, Verbose
+from s3vm.cli.options import JSON, QUIET, VERBOSE
 
 app = typer.Typer(
     name="experiments",
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 
 @app.command()
-def datasets(json: Json = False) -> None:
+def datasets(json: bool = JSON) -> None:
     """List data sets: scikit-learn's own, files in the folder that S3VM_DATA names, sets to download."""
 
     cli.list_datasets(Screen(json))
@@ -37,9 +37,9 @@ def bench(
         int | None,
         typer.Option("--processes", "-p", metavar="N", min=1, max=1000, help="Runs at a time; by default CONFIG's."),
     ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    json: bool = JSON,
+    quiet: bool = QUIET,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Run an experiment: solvers on data sets, each run in a process of its own with limits.
 
@@ -55,9 +55,9 @@ def report(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="HTML file; by default RESULTS's name with .html."),
     ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    json: bool = JSON,
+    quiet: bool = QUIET,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Make a report of an experiment, one HTML file: tables, figures, settings and the machine."""
 
@@ -70,8 +70,8 @@ def page(
         str, typer.Argument(metavar="RESULTS", help="Rows of experiments/evaluation.toml.", show_default=False)
     ],
     root: Annotated[str, typer.Option("--root", metavar="FOLDER", help="The checkout whose pages are written.")] = ".",
-    json: Json = False,
-    quiet: Quiet = False,
+    json: bool = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Write docs/evaluation.md, its figures, and what other pages say of the rows."""
 

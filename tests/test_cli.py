@@ -34,7 +34,8 @@ from s3vm._utils import container
 from s3vm.cli.app import app
 from s3vm.cli.compare import _advice
 from s3vm.cli.console import Screen, file_size, seconds
-from s3vm.cli.inputs import InputFiles, read_data
+from s3vm.cli.inputs import read_data
+from s3vm.cli.options import InputFiles
 from s3vm.cli.summary import prediction_summary
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
@@ -191,7 +192,8 @@ def test_dense_rows_below_sparse_ones(tmp_path):
     dump_svmlight_file(X[:50], Y[:50], str(tmp_path / "few.svmlight"))
     np.save(tmp_path / "many.npy", X[50:100])
     both = read_data(
-        Screen(), InputFiles(str(tmp_path / "few.svmlight"), None, unlabeled=(str(tmp_path / "many.npy"),)), scale=False
+        Screen(),
+        InputFiles(data=str(tmp_path / "few.svmlight"), unlabeled=(str(tmp_path / "many.npy"),), no_scale=True),
     )
     np.testing.assert_allclose(both.rows.toarray(), X[:100], rtol=1e-6)
     assert both.labels.tolist() == [*Y[:50].tolist(), *[None] * 50]
@@ -849,7 +851,7 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("predict mails.csv mails.csv", "not a model file"),
         ("predict nothing.s3vm mails.csv", "nothing.s3vm: there is no such file"),
         ("predict spam.s3vm mails.csv -o out.xlsx", "out.xlsx cannot be written"),
-        ("predict spam.s3vm mails.csv --json", "--json needs a file for the predictions"),
+        ("predict spam.s3vm mails.csv --json", "--json needs a file for the rows"),
         ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
         ("evaluate plain.s3vm mails.csv", "which column has the labels?"),
         ("evaluate spam.s3vm held.csv -t id", "has labels that the model does not know"),
@@ -925,7 +927,10 @@ def test_a_class_with_a_single_row(tmp_path):
     labels = np.where(np.arange(60) < 30, NAMES[:60], "")
     labels[0] = "eggs"
     pa_csv.write_csv(table(X[:60], labels), tmp_path / "d.csv")
-    assert "class 'eggs' has a single labelled row" in complaint("compare", tmp_path / "d.csv", "-t", "label")
+    compared = of_json("compare", tmp_path / "d.csv", "-t", "label")
+    assert "class 'eggs' has a single labelled row: it is in no test part" in compared["warnings"]
+    assert compared["rows"] == 29
+    assert compared["methods"][-1]["error"] < 0.3
     result = run("fit", tmp_path / "d.csv", "-t", "label", "-o", tmp_path / "m.s3vm")
     assert result.exit_code == 0
     assert "class 'eggs' has a single labelled row, which cannot be held out" in result.stderr

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from effort import LONG
+from s3vm.cli.commands import Label
 from s3vm.cli.label import refit
-from s3vm.cli.options import InputFiles, Settings
 from s3vm.inspect.labelling import LabelledTable, LabelServer, Session
 
 
@@ -79,7 +79,6 @@ def opened(data):
 
     yield opened
     for server in servers:
-        server.session.close()
         server.shutdown()
         server.server_close()
 
@@ -211,7 +210,7 @@ def test_pictures_of_cells_and_no_others(opened, data):
     client = opened()
     connection = http.client.HTTPConnection("127.0.0.1", client.server.server_port)
     for row, status in ((7, 200), (8, 404), (99, 404)):
-        connection.request("GET", f"/image?token={client.server.token}&row={row}&column=2")
+        connection.request("GET", f"/image?token={client.server.token}&row={row}&name=note")
         answer = connection.getresponse()
         answer.read()
         assert answer.status == status
@@ -222,11 +221,11 @@ def test_the_next_rows_come_from_a_real_fit(data):
     text = data.read_text().replace('"yes, no"', "1").replace(",no", ",0")
     data.write_text(text)
     table = LabelledTable(data, data.with_name("out.csv"), "label")
-    files = InputFiles(data=str(data), target="label")
-    assert refit(table, files, Settings()) == (None, [])
+    options = Label(data=str(data), target="label")
+    assert refit(table, options) == (None, [])
     for row in range(12):
         table.set_label(row, "ab"[row % 2])
-    error, rows = refit(table, files, Settings())
+    error, rows = refit(table, options)
     assert error["labels"] == 12
     assert error["error"] < 0.3
     assert len(set(rows)) == 10

@@ -28,6 +28,11 @@ def shortened(problem: Any, length: int = 200) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """The text without control characters: a file may name its classes and columns as it likes."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
 def precision(dtype: Any) -> np.dtype[Any]:
     """The precision of that name; a ValueError unless rows may have it."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", ""))

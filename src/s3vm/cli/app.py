@@ -2,11 +2,12 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import cleandoc
+from dataclasses import fields
+from importlib import import_module
+from inspect import Parameter, Signature, cleandoc
 from io import TextIOWrapper
-from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Annotated, Any
 
@@ -17,8 +18,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from s3vm import __version__
 from s3vm._utils.machine import with_advice
-from s3vm.cli import options
-from s3vm.cli.options import InputFiles, Settings, Verbosity, option
+from s3vm.cli.commands import COMMANDS
+from s3vm.cli.options import Options, UsageError
 
 _USAGE = 2  # the exit code of invalid options, as of other tools
 
@@ -65,7 +66,7 @@ class Commands(PlainFlags, TyperGroup):
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):
                 raise
             _print_error(str(problem) or type(problem).__name__)
-            code = _USAGE if isinstance(problem, options.UsageError) else 1
+            code = _USAGE if isinstance(problem, UsageError) else 1
         if standalone_mode:
             sys.exit(code)
         return code
@@ -105,24 +106,12 @@ app = typer.Typer(
 )
 
 
-def _help_text(function: Callable[..., None]) -> str:
-    """The docstring, with each paragraph on one line, to be wrapped to the width of the terminal."""
-    return "\n\n".join(" ".join(text.split()) for text in cleandoc(function.__doc__ or "").split("\n\n"))
-
-
-def _command(*examples: str, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a command of a function; its help is the docstring followed by the examples.
-
-    Its `InputFiles`, `Settings` and `Verbosity` become one option per field, except those in `without`.
-    """
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        epilog = "\n\n".join(["[bold]Examples[/]", *[f"$ {line}" for line in examples]])
-        return app.command(cls=Command, help=_help_text(function), epilog=epilog)(
-            options.with_options(function, without)
-        )
-
-    return decorate
+def _help_texts(kind: Any) -> tuple[str, str]:
+    """The docstring, its paragraphs on one line each, to be wrapped to the width of the terminal; and the examples."""
+    text, *examples = cleandoc(kind.__doc__).split("\n\n$ ")
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    lines = [f"$ {line}" for line in "".join(examples).split("\n$ ")]
+    return "\n\n".join(paragraphs), "\n\n".join(["[bold]Examples[/]", *lines])
 
 
 def _main(
@@ -140,255 +129,27 @@ def _main(
         typer.echo(ctx.get_help())
 
 
-app.callback(invoke_without_command=True, help=_help_text(_main))(_main)
+def _add_command(kind: type[Options]) -> None:
+    """Adds the command with these options, whose work is imported when it runs."""
+    name = kind.__name__.lower()
+    parameters = [
+        Parameter(entry.name, Parameter.KEYWORD_ONLY, default=entry.metadata["option"], annotation=entry.type)
+        for entry in fields(kind)  # type: ignore[arg-type]
+        if entry.name not in kind.hidden
+    ]
+
+    def run(**values: Any) -> None:
+        try:
+            given = kind(**values)
+        except ValueError as problem:
+            raise UsageError(str(problem)) from problem
+        getattr(import_module(f"s3vm.cli.{kind.module or name}"), f"run_{name}")(given)
+
+    vars(run)["__signature__"] = Signature(parameters)
+    text, examples = _help_texts(kind)
+    app.command(name, cls=Command, help=text, epilog=examples)(run)
 
 
-@_command(
-    "s3vm fit mails.csv --target label -o spam.s3vm",
-    "s3vm fit few.csv -t label --unlabeled many.parquet --test held.csv --report fit.html",
-    "s3vm fit data.npz --mark -1 --C 10 --gamma 0.05 --weight 1",
-    "s3vm fit folder/ -t label --checkpoint run.checkpoint --resume --max-seconds 3600",
-)
-def fit(
-    *,
-    files: InputFiles,
-    output: Annotated[
-        str | None, option("--output", "-o", metavar="FILE", help="Model file; by default DATA's name with .s3vm.")
-    ] = None,
-    test: options.Test = None,
-    settings: Settings,
-    report: options.Report = None,
-    verbosity: Verbosity,
-) -> None:
-    """Train a model on labelled and unlabelled rows, and save it.
-
-    Rows whose label is empty, NA, None or ? are unlabelled. Features are standardised, and C and gamma are tuned by
-    cross-validation on the labelled rows. Ctrl-C stops the training and saves the model so far. Files larger than a
-    quarter of the memory are streamed.
-    """
-    from s3vm.cli.fit import run_fit
-
-    run_fit(verbosity.screen(), files, settings, output, test, report)
-
-
-@_command(
-    "s3vm predict spam.s3vm new.parquet -o out.csv",
-    "s3vm predict spam.s3vm new.csv --probabilities --keep id -o out.parquet",
-    "s3vm predict spam.s3vm new.csv | head",
-)
-def predict(
-    *,
-    model: options.Model,
-    data: options.Data,
-    output: options.Output = "-",
-    file_format: options.Format = None,
-    scores: Annotated[bool, option("--scores", help="Add the scores.")] = False,
-    probabilities: Annotated[bool, option("--probabilities", "-p", help="Add the probabilities.")] = False,
-    keep: Annotated[list[str], options.names_option(help="Columns of DATA to copy to the output.")],
-    drop: options.Drop,
-    zero_based: options.ZeroBased = None,
-    jobs: options.Jobs = -1,
-    verbosity: Verbosity,
-) -> None:
-    """Predict the class of every row of a file of any size.
-
-    Columns are matched by name, in any order; other columns are ignored.
-    """
-    from s3vm.cli.model import run_predict
-
-    if verbosity.json and output == "-":
-        raise options.UsageError("--json needs a file for the predictions: -o out.csv")
-    if output == "-" and file_format not in (None, "csv", "jsonl"):
-        raise options.UsageError(f"--format {file_format}: standard output is csv or jsonl; give a file, -o FILE")
-    run_predict(
-        verbosity.screen(),
-        model,
-        data,
-        output,
-        file_format or "csv",
-        scores,
-        probabilities,
-        keep,
-        drop,
-        zero_based,
-        jobs,
-    )
-
-
-@_command("s3vm evaluate spam.s3vm held.csv --target label", "s3vm evaluate m.s3vm test.npz --json")
-def evaluate(
-    *,
-    model: options.Model,
-    data: options.Data,
-    target: options.Target = None,
-    file_format: options.Format = None,
-    mark: options.Mark,
-    zero_based: options.ZeroBased = None,
-    positive: options.Positive = None,
-    jobs: options.Jobs = -1,
-    verbosity: Verbosity,
-) -> None:
-    """Test a model on labelled rows.
-
-    Rows without a label are skipped.
-    """
-    from s3vm.cli.model import run_evaluate
-
-    run_evaluate(verbosity.screen(), model, data, target, mark, zero_based, positive, jobs)
-
-
-@_command("s3vm info spam.s3vm", "s3vm info spam.s3vm --json", without=("quiet", "verbose"))
-def info(model: options.Model, verbosity: Verbosity) -> None:
-    """Describe a model file."""
-    from s3vm.cli.model import run_info
-
-    run_info(verbosity.screen(), model)
-
-
-@_command(
-    "s3vm export spam.s3vm spam.onnx",
-    "s3vm export spam.s3vm small.onnx --compress unlabelled.parquet",
-    "s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005",
-    without=("verbose",),
-)
-def export(
-    *,
-    model: options.Model,
-    output: Annotated[
-        str | None,
-        typer.Argument(metavar="OUTPUT", help="An .onnx file, or .s3vm with --compress.", show_default=False),
-    ] = None,
-    named: Annotated[str | None, option("--output", "-o", metavar="FILE", help="The same as OUTPUT.")] = None,
-    compress: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="Make the model smaller, using rows like those to predict.",
-            callback=options.from_stream,
-        ),
-    ] = None,
-    tolerance: Annotated[float, option(help="Fraction of rows whose class may change.")] = 0.01,
-    verbosity: Verbosity,
-) -> None:
-    """Convert a model to ONNX, or to a smaller one that predicts nearly the same."""
-    from s3vm.cli.model import run_export
-
-    if (output is None) == (named is None):
-        raise options.UsageError("give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT")
-    run_export(verbosity.screen(), model, output or named or "", compress, tolerance)
-
-
-@_command(
-    "s3vm tune mails.csv --target label",
-    "s3vm tune mails.csv -t label --kernel matern --json",
-    without=("threshold", "positive", *options.LONG_RUNS),
-)
-def tune(files: InputFiles, settings: Settings, verbosity: Verbosity) -> None:
-    """Choose C, gamma and the weight of the unlabelled rows by cross-validation on the labelled ones.
-
-    [bold]s3vm fit[/] makes the same choice; this command shows the candidates.
-    """
-    from s3vm.cli.fit import run_tune
-
-    run_tune(verbosity.screen(), files, settings)
-
-
-@_command(
-    "s3vm compare mails.csv --target label",
-    "s3vm compare few.csv -t label --unlabeled many.parquet --test held.csv --report compare.html",
-    without=("solver", *options.OF_CLASSES, *options.LONG_RUNS),
-)
-def compare(
-    *,
-    files: InputFiles,
-    test: options.Test = None,
-    max_rows: Annotated[
-        int,
-        option(metavar="N", help="Size of the random sample of unlabelled rows; 0 uses all.", panel=options.COLUMNS),
-    ] = 5000,
-    time_limit: Annotated[
-        float, option("--max-seconds", metavar="SECONDS", help="Start no further fit of other methods after this time.")
-    ] = 60.0,
-    solvers: options.Solvers = None,
-    settings: Settings,
-    report: options.Report = None,
-    verbosity: Verbosity,
-) -> None:
-    """Compare s3vm with an SVM, a forest, boosting, logistic regression, self-training and label spreading.
-
-    Errors are measured by cross-validation on the labelled rows, or on the rows of --test. It says which to take.
-    """
-    from s3vm.cli.compare import run_compare
-
-    run_compare(verbosity.screen(), files, settings, test, report, max_rows, time_limit, solvers or ())
-
-
-@_command(
-    "s3vm label mails.csv --target label --classes spam,ham",
-    "s3vm label photos.csv -t kind -o labelled.csv --port 8000 --no-browser",
-    without=("unlabeled", "quiet", *options.OF_CLASSES, *options.LONG_RUNS),
-)
-def label(
-    *,
-    files: InputFiles,
-    classes: Annotated[list[str], options.names_option(help="The classes; more can be added on the page.")],
-    output: Annotated[
-        str | None,
-        option("--output", "-o", metavar="FILE", help="CSV file with the labels; by default DATA-labelled.csv."),
-    ] = None,
-    port: Annotated[int, option(metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
-    browser: Annotated[bool, option("--browser/--no-browser", help="Open the page.")] = True,
-    settings: Settings,
-    verbosity: Verbosity,
-) -> None:
-    """Label the rows of a CSV file in the browser, the most informative ones first.
-
-    Shows one row after the other, takes its label by a key, and saves every label at once; the model is fitted again
-    meanwhile, and chooses the rows that come next. Another call with the same output continues.
-    """
-    if output is None and Path(files.data).name.startswith("stdin."):
-        raise options.UsageError("--output FILE is needed for rows of standard input")
-    from s3vm.cli.label import run_label
-
-    run_label(verbosity.screen(), files, settings, output, classes, port, browser)
-
-
-@_command("s3vm suggest spam.s3vm mails.csv -n 20 -o next.csv", "s3vm suggest spam.s3vm mails.csv -t label | head")
-def suggest(
-    *,
-    model: options.Model,
-    data: options.Data,
-    n: Annotated[int, option("--number", "-n", metavar="N", help="How many rows.")] = 20,
-    output: options.Output = "-",
-    target: options.Target = None,
-    file_format: options.Format = None,
-    mark: options.Mark,
-    seed: Annotated[int, option(help="The same seed suggests the same rows.")] = 0,
-    jobs: options.Jobs = -1,
-    verbosity: Verbosity,
-) -> None:
-    """Choose the rows of a file to label next, the most informative first.
-
-    They are in doubt, near many others, and differ from each other and from labelled rows; every fifth is drawn at
-    random. Rows of a CSV file are written with all their columns. Rows are counted from 1.
-    """
-    from s3vm.cli.suggest import run_suggest
-
-    if verbosity.json and output == "-":
-        raise options.UsageError("--json needs a file for the rows: -o next.csv")
-    run_suggest(verbosity.screen(), model, data, n, output, target, mark, seed, jobs, file_format or "csv")
-
-
-@_command("s3vm demo", "s3vm demo --picture demo.png", without=("verbose",))
-def demo(
-    *,
-    picture: Annotated[
-        str | None, option("--picture", "-o", metavar="FILE", help="Also draw a picture.", panel=options.OUTPUT)
-    ] = None,
-    jobs: options.Jobs = -1,
-    verbosity: Verbosity,
-) -> None:
-    """Try it on handwritten digits with a handful of labels. Takes half a minute."""
-    from s3vm.cli.demo import run_demo
-
-    run_demo(verbosity.screen(), jobs, picture)
+app.callback(invoke_without_command=True, help=_help_texts(_main)[0])(_main)
+for kind in COMMANDS:
+    _add_command(kind)

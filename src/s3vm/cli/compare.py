@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +13,18 @@ from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 from typer import Exit
 
-from s3vm import LabeledKFold
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
+from s3vm.cli.commands import Compare
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
-from s3vm.cli.options import InputFiles, Settings
-from s3vm.cli.summary import comparison_summary
+from s3vm.cli.options import Settings
+from s3vm.cli.summary import comparison_columns, comparison_summary
 from s3vm.inspect.diagnostics import error_measures
 from s3vm.inspect.page import Section, write_page
 from s3vm.kernels import Kernel
@@ -35,6 +36,7 @@ _FOLDS = 5
 _NEIGHBORS, _MIN_PROBABILITY = 7, 0.9
 _MANY_LABELS = 1000  # from which on gradient boosting is by histograms, as scikit-learn advises
 _OURS = "s3vm"
+_SUPERVISED = ("logistic regression", "random forest", "gradient boosting")  # see the labelled rows only
 
 
 class Split(NamedTuple):
@@ -48,45 +50,37 @@ class Split(NamedTuple):
     kernel: Kernel
 
 
-Method = Callable[[Split], Array]  # trains on a split and predicts the codes of its test rows
+Method = Callable[[Split], Any]  # the unfitted classifier for a split
 
 
-def run_compare(
-    screen: Screen,
-    files: InputFiles,
-    settings: Settings,
-    test: str | None,
-    report: str | None,
-    max_rows: int,
-    max_seconds: float,
-    solvers: Sequence[str] = (),
-) -> None:
-    for name in solvers:
+def run_compare(options: Compare) -> None:
+    screen, test, report = options.screen(), options.test, options.report
+    for name in options.solvers:
         solver(name)  # raises an error for an unknown name
-    check_writable(report, inputs=[files.data, *files.unlabeled, test])
+    check_writable(report, inputs=[options.data, *options.unlabeled, test])
     if report is not None:
         optional("matplotlib", "report")
-    data = read_data(screen, files, not settings.no_scale)
-    test_rows = read_test_rows(screen, files, data, test)
-    sampled = _sample_unlabeled(data, max_rows, settings.seed)
+    data = read_data(screen, options)
+    test_rows = read_test_rows(screen, options, data, test)
+    sampled = _sample_unlabeled(data, options.max_rows, options.seed)
     with screen.progress("choosing C and gamma", "splits") as report_progress:
-        splits = _splits(screen, sampled, test_rows, settings, report_progress)
-    methods = _methods(settings, solvers, sparse.issparse(data.rows))
-    deadline = time.perf_counter() + max_seconds
+        splits = _splits(screen, sampled, test_rows, options, report_progress)
+    methods = _methods(options, sparse.issparse(data.rows))
+    deadline = time.perf_counter() + options.time_limit
     outcomes: list[dict[str, Any]] = []
     interrupted = False
     try:
         with screen.progress("comparing", "runs") as report_progress:
             for name, method in methods.items():
                 report_progress(len(outcomes) * len(splits), len(methods) * len(splits), name)
-                outcomes.append({"method": name} | _test_method(method, splits, np.inf if name == _OURS else deadline))
+                outcomes.append({"method": name} | _test_method(name, method, splits, deadline))
     except KeyboardInterrupt:
         interrupted = True
         screen.warn(f"interrupted after {len(outcomes)} of {len(methods)} methods")
     advice = _advice(outcomes)
     _compare_to_first(outcomes)
     result = {
-        "data": data.describe(files.data),
+        "data": data.describe(options.data),
         "unlabeled_used": sampled.n_rows - sampled.n_labeled,
         "judged_by": test or f"{len(splits)}-fold cross-validation of the labelled rows",
         "rows": sum(len(split.test_codes) for split in splits),
@@ -95,7 +89,7 @@ def run_compare(
         "interrupted": interrupted,
     }
     if report is not None and outcomes:
-        _report(report, result, settings)
+        _write_report(report, result, options)
         result["report"] = report
     screen.finish("compare", result, *comparison_summary(printable(result)))
     if interrupted:
@@ -115,18 +109,27 @@ def _sample_unlabeled(data: Dataset, max_rows: int, seed: int) -> Dataset:
 def _splits(
     screen: Screen, data: Dataset, test: tuple[Rows, Array] | None, settings: Settings, show: Callable[..., None]
 ) -> list[Split]:
-    """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows."""
+    """The test rows, or else folds of the labelled ones, each with a C and a width chosen on its training rows.
+
+    The only row of a class is in every training part: no model could recognise it in a test part.
+    """
     rows = data.rows
     known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
     codes = np.array([known[label] for label in data.labels], dtype=np.intp)
     if test is not None:
         parts = [(rows, codes, *test)]
     else:
-        rarest = min(data.counts, key=lambda label: data.counts[label])
-        if data.counts[rarest] < 2:
-            raise readers.TableError(f"class {rarest!r} has a single labelled row: label another, or give --test")
-        folds = LabeledKFold(min(_FOLDS, data.counts[rarest]), shuffle=True, random_state=settings.seed)
-        parts = [(rows[train], codes[train], rows[test], codes[test]) for train, test in folds.split(rows, codes)]
+        counts = np.array(list(data.counts.values()))
+        for at in np.flatnonzero(counts == 1):
+            screen.warn(f"class {list(data.counts)[at]!r} has a single labelled row: it is in no test part")
+        if counts.max() < 2:
+            raise readers.TableError("no class has two labelled rows, so that one could be held out: give --test")
+        labeled = np.flatnonzero((codes >= 0) & (counts[codes] > 1))
+        others = np.setdiff1d(np.arange(len(codes)), labeled)
+        n_folds = min(_FOLDS, counts[counts > 1].min())
+        folds = StratifiedKFold(n_folds, shuffle=True, random_state=settings.seed).split(labeled, codes[labeled])
+        pairs = [(np.concatenate([labeled[train], others]), labeled[test]) for train, test in folds]
+        parts = [(rows[train], codes[train], rows[test], codes[test]) for train, test in pairs]
     splits: list[Split] = []
     for part in parts:
         show(len(splits), len(parts))
@@ -137,69 +140,50 @@ def _splits(
     return splits
 
 
-def _methods(settings: Settings, solvers: Sequence[str], is_sparse: bool) -> dict[str, Method]:
+def _methods(options: Compare, is_sparse: bool) -> dict[str, Method]:
     def ours(solver: str, weight: str) -> Method:
         """With C and the kernel of the supervised SVM."""
+        fixed = replace(options, solver=solver, weight=weight, C=1.0, gamma="median").classifier()
+        return lambda split: fixed.set_params(C=split.C, kernel=split.kernel, gamma=split.kernel.width, **of_codes)
 
-        def predict(split: Split) -> Array:
-            clf = replace(settings, solver=solver, weight=weight, C=split.C, gamma=str(split.kernel.width)).classifier()
-            clf.set_params(unlabeled=-1, probability=False, kernel=split.kernel)
-            return clf.fit(split.rows, split.codes).predict(split.test_rows)
-
-        return predict
-
-    def self_training(split: Split) -> Array:
+    def self_training(split: Split) -> Any:
         n_folds = int(min(_FOLDS, np.bincount(split.codes[split.codes >= 0]).min()))
         if n_folds < 2:
             raise ValueError("needs two labelled rows of each class")
         svm = CalibratedClassifierCV(SVC(C=split.C, kernel=split.kernel.gram), cv=n_folds, ensemble=False)
-        clf = SelfTrainingClassifier(svm, threshold=_MIN_PROBABILITY)
-        return clf.fit(split.rows, split.codes).predict(split.test_rows)
+        return SelfTrainingClassifier(svm, threshold=_MIN_PROBABILITY)
 
-    def label_spreading(split: Split) -> Array:
-        clf = LabelSpreading(kernel="knn", n_neighbors=_NEIGHBORS, max_iter=100, n_jobs=settings.jobs)
-        return clf.fit(split.rows, split.codes).predict(split.test_rows)
+    def boosting(split: Split) -> Any:
+        is_small = np.count_nonzero(split.codes >= 0) < _MANY_LABELS
+        kind = GradientBoostingClassifier if is_small or is_sparse else HistGradientBoostingClassifier
+        return kind(random_state=options.seed)
 
-    def as_fit_does(split: Split) -> Array:
-        clf = settings.classifier().set_params(unlabeled=-1, probability=False)
-        return clf.fit(split.rows, split.codes).predict(split.test_rows)
-
-    def supervised(classifier: Callable[[int], Any]) -> Method:
-        """A method that sees the labelled rows only; `classifier` is told how many there are."""
-
-        def predict(split: Split) -> Array:
-            known = np.flatnonzero(split.codes >= 0)
-            return classifier(len(known)).fit(split.rows[known], split.codes[known]).predict(split.test_rows)
-
-        return predict
-
-    def boosting(n_labeled: int) -> Any:
-        if n_labeled < _MANY_LABELS or is_sparse:
-            return GradientBoostingClassifier(random_state=settings.seed)
-        return HistGradientBoostingClassifier(random_state=settings.seed)
-
-    seeded = {"random_state": settings.seed, "n_jobs": settings.jobs}
+    of_codes = {"unlabeled": -1, "probability": False}
     return {
         "supervised SVM": ours("tsg", "0"),
-        "logistic regression": supervised(lambda _: LogisticRegression(max_iter=1000)),
-        "random forest": supervised(lambda _: RandomForestClassifier(**seeded)),
-        "gradient boosting": supervised(boosting),
-        "label spreading": label_spreading,
+        "logistic regression": lambda _: LogisticRegression(max_iter=1000),
+        "random forest": lambda _: RandomForestClassifier(random_state=options.seed, n_jobs=options.jobs),
+        "gradient boosting": boosting,
+        "label spreading": lambda _: LabelSpreading(
+            kernel="knn", n_neighbors=_NEIGHBORS, max_iter=100, n_jobs=options.jobs
+        ),
         "self-training": self_training,
-        _OURS: as_fit_does,
-        **{f"s3vm {name}": ours(name, settings.weight) for name in solvers},
+        _OURS: lambda _: options.classifier().set_params(**of_codes),
+        **{f"s3vm {name}": ours(name, options.weight) for name in options.solvers},
     }
 
 
-def _test_method(method: Method, splits: list[Split], deadline: float) -> dict[str, Any]:
+def _test_method(name: str, method: Method, splits: list[Split], deadline: float) -> dict[str, Any]:
     """The error of a method over all splits and its seconds per split, or why it failed."""
     mistakes, start = [], time.perf_counter()
     try:
         with _recorded_warnings() as recorded:
             for split in splits:
-                if time.perf_counter() > deadline:
+                if time.perf_counter() > deadline and name != _OURS:
                     return {"failed": "no time left: give --max-seconds"}
-                mistakes.append(method(split) != split.test_codes)
+                chosen = np.flatnonzero(split.codes >= (0 if name in _SUPERVISED else -1))
+                classifier = method(split).fit(split.rows[chosen], split.codes[chosen])
+                mistakes.append(classifier.predict(split.test_rows) != split.test_codes)
     except (ArithmeticError, MemoryError, RuntimeError, ValueError) as problem:
         return {"failed": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
     duration = (time.perf_counter() - start) / len(splits)
@@ -256,28 +240,25 @@ def _compare_to_first(outcomes: list[dict[str, Any]]) -> None:
             outcome.update(change=change, change_standard_error=spread)
 
 
-def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
+def _write_report(path: str, result: dict[str, Any], options: Compare) -> None:
     succeeded = [outcome for outcome in result["methods"] if "failed" not in outcome]
     names = [outcome["method"] for outcome in succeeded]
     errors, spread = (100 * np.array([outcome[key] for outcome in succeeded]) for key in ("error", "standard_error"))
-    data = result["data"]
-    used = {"scale": not settings.no_scale} | vars(settings)
-    used = {name: used[name] for name in used if used[name] is not None and name not in ("solver", "no_scale")}
+    section = Section(
+        "Errors",
+        f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and the kernel width are those of the "
+        "supervised SVM. Differences from it are paired by row, which makes their standard errors smaller.",
+        table=comparison_columns(result["methods"]),
+        figure=_figure(names, errors, spread),
+        data={"method": names, "error, %": errors, "standard error": spread},
+    )
+    used = {name: getattr(options, name) for name in ("kernel", "C", "gamma", "weight", "no_scale", "seed", "jobs")}
     write_page(
         path,
-        f"Methods compared on {Path(data['file']).name}",
+        f"Methods compared on {Path(options.data).name}",
         result["advice"],
-        [
-            Section(
-                "Errors",
-                f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and the kernel width are those of the "
-                "supervised SVM. Differences from it are paired by row, which makes their standard errors smaller.",
-                table=_table(result["methods"]),
-                figure=_figure(names, errors, spread),
-                data={"method": names, "error, %": errors, "standard error": spread},
-            )
-        ],
-        {**data, "unlabelled rows used": result["unlabeled_used"]} | used,
+        [section],
+        result["data"] | {"unlabelled rows used": result["unlabeled_used"]} | used,
         {outcome["method"]: f"{outcome['error']:.1%}\n± {outcome['standard_error']:.1%}" for outcome in succeeded},
     )
 
@@ -285,27 +266,9 @@ def _report(path: str, result: dict[str, Any], settings: Settings) -> None:
 def _figure(names: list[str], errors: Array, spread: Array) -> Any:
     size = (5.4, 0.9 + 0.32 * len(names))
     figure = optional("matplotlib.figure", "report").Figure(figsize=size, layout="constrained")
-    axes, at = figure.subplots(), np.arange(len(names))[::-1]
-    axes.errorbar(errors, at, xerr=spread, fmt="o", color="#000000", capsize=3)
-    axes.set_yticks(at, names)
+    axes = figure.subplots()
+    axes.errorbar(errors, names, xerr=spread, fmt="o", color="#000000", capsize=3)
+    axes.invert_yaxis()
     axes.set_xlabel("error, % (± standard error)")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _table(outcomes: list[dict[str, Any]]) -> dict[str, list[str]]:
-    columns = {
-        "method": [outcome["method"] for outcome in outcomes],
-        "error": [_plus_minus(outcome, "error") for outcome in outcomes],
-        "difference from the SVM": [_plus_minus(outcome, "change", "+") for outcome in outcomes],
-        "seconds": [f"{outcome['seconds']:.2f}" if "seconds" in outcome else "" for outcome in outcomes],
-        "remark": [outcome.get("failed", "collapsed" if outcome.get("collapsed") else "") for outcome in outcomes],
-    }
-    return {name: column for name, column in columns.items() if any(column)}
-
-
-def _plus_minus(outcome: dict[str, Any], name: str, sign: str = "") -> str:
-    if name not in outcome:
-        return "–"
-    spread = outcome["standard_error" if name == "error" else f"{name}_standard_error"]
-    return f"{outcome[name]:{sign}.1%} ± {spread:.1%}"

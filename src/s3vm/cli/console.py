@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from s3vm import __version__
+from s3vm._utils import input_checks
 from s3vm._utils.progress import Bar
 
 _COPY = re.compile(r"[^\s\"']*s3vm-stdin-\w+[\\/]+stdin\.\w+")  # of `options.from_stream`
@@ -99,10 +100,9 @@ def _refresh(bar: Bar) -> None:
 
 
 def printable(value: Any) -> Any:
-    """Replaces control characters in all text: a file may name its classes and columns as it likes."""
+    """The value with `input_checks.printable` text."""
     if isinstance(value, str):
-        value = _COPY.sub("standard input", value)
-        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
+        return input_checks.printable(_COPY.sub("standard input", value))
     if isinstance(value, Mapping):
         return {printable(key): printable(entry) for key, entry in value.items()}
     return [printable(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -15,6 +15,7 @@ from sklearn.svm import SVC
 from s3vm import S3VMClassifier
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
+from s3vm.cli.commands import Demo
 from s3vm.cli.console import Screen, grid, percent
 from s3vm.cli.inputs import check_writable
 from s3vm.cli.summary import plain_table
@@ -36,14 +37,15 @@ class Runs(NamedTuple):
     example: tuple[int, Array, Array, Array, Array]
 
 
-def run_demo(screen: Screen, jobs: int, picture: str | None = None) -> None:
+def run_demo(options: Demo) -> None:
+    screen, picture = options.screen(), options.picture
     check_writable(picture)
     if picture is not None:
         if not picture.endswith(_FORMATS):
             raise ValueError(f"{picture}: the picture must end in {', '.join(_FORMATS)}")
         optional("matplotlib", "report")
     X, y = load_digits(return_X_y=True)
-    runs = _compare(screen, X / 16.0, y, jobs)
+    runs = _compare(screen, X / 16.0, y, options.jobs)
     keys = [f"{method}_{measure}" for measure in ("error", "seconds") for method in ("svm", "spreading", "s3vm")]
     means = np.concatenate([runs.errors, runs.seconds]).mean(axis=2).T
     result: dict[str, Any] = {

@@ -10,10 +10,12 @@ import numpy as np
 from typer import Exit
 
 import s3vm
+from s3vm import S3VMClassifier
 from s3vm._utils.arrays import stack
 from s3vm._utils.optional import optional
 from s3vm._utils.progress import losses_text
-from s3vm._utils.typing import Rows
+from s3vm._utils.typing import Array, Rows
+from s3vm.cli.commands import Fit, Tune
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, default_output, open_data, read_data, read_test_rows
 from s3vm.cli.options import InputFiles, Settings
@@ -30,62 +32,60 @@ _REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
 
 
 class TrainedModel(NamedTuple):
-    """A fitted classifier and its encoder, the rows, what was tuned, and whether Ctrl-C stopped the training."""
+    """A fitted classifier and its encoder, what was tuned, and whether Ctrl-C stopped the training."""
 
     parts: FittedParts
-    rows: Rows
     tuned: list[str]
     interrupted: bool
-    source: Any  # of more rows, or None
 
 
-def run_fit(
-    screen: Screen, files: InputFiles, settings: Settings, output: str | None, test: str | None, report: str | None
-) -> None:
-    if output is None:
-        output = default_output(files.data)
-    check_writable(output, report, settings.checkpoint, inputs=[files.data, *files.unlabeled, test])
-    if report is not None:
+def run_fit(options: Fit) -> None:
+    screen = options.screen()
+    output = default_output(options.data) if options.output is None else options.output
+    check_writable(output, options.report, options.checkpoint, inputs=[options.data, *options.unlabeled, options.test])
+    if options.report is not None:
         optional("matplotlib", "report")
     start = time.perf_counter()
-    data = open_data(screen, files, not settings.no_scale)
-    test_rows = read_test_rows(screen, files, data, test)
+    data = open_data(screen, options)
+    test = read_test_rows(screen, options, data, options.test)
     reading = time.perf_counter() - start
-    model = train(screen, data, settings)
+    model = train(screen, data, options)
     clf, names = model.parts.classifier, data.encoder.get_feature_names_out().tolist()
     training = time.perf_counter() - start - reading
     _save(model.parts, output)
     result: dict[str, Any] = {
-        "data": data.describe(files.data),
+        "data": data.describe(options.data),
         "columns": data.encoder.outcomes,
         "scale": {"chosen": data.encoder.scale_, "brier": data.encoder.briers_},
         "model": model_facts(clf, names) | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
         "held_out": held_out_error(clf, data.n_labeled),
-        "threshold": threshold_facts(clf, settings.positive) if settings.threshold is not None else None,
+        "threshold": threshold_facts(clf, options.positive) if options.threshold is not None else None,
         "unlabeled": verdict(clf),
         "interrupted": model.interrupted,
         "seconds": {"reading": reading, "training": training},
     }
-    if test_rows is not None:
-        rows, codes = test_rows
-        scores = clf.decision_function(rows).reshape(len(codes), -1)
-        result["test"] = {"file": test} | score_measures(codes, scores, clf.classes_)
-        test_rows = rows, clf.classes_[codes]
-    if report is not None:
+    if test is not None:
+        scores = clf.decision_function(test[0]).reshape(len(test[1]), -1)
+        result["test"] = {"file": options.test} | score_measures(test[1], scores, clf.classes_)
+    if options.report is not None:
         with screen.progress("writing the report"):
-            more_rows = [] if model.source is None else [model.source.sample(settings.seed, _REPORT_SAMPLE)]
-            rows = stack([model.rows, *more_rows])
-            labels = np.append(data.labels, np.full(rows.shape[0] - len(data.labels), None))
-            title = f"What was learnt from {Path(files.data).name}"
-            more = {"data": files.data, "scaled": not settings.no_scale}
-            columns = [plan.name for plan in data.encoder.plan_ for _ in plan.feature_names]
-            origin = Origin(names, columns or names, _row_texts(files))
-            page = FitReport(clf, rows, labels, test_rows, origin)
-            page.write(report, title, more)
-        result |= {"report": report, "more_labels": page.outlook}
+            page = _report(options, data, clf, test and (test[0], clf.classes_[test[1]]))
+            title = f"What was learnt from {Path(options.data).name}"
+            page.write(options.report, title, {"data": options.data, "scaled": not options.no_scale})
+        result |= {"report": options.report, "more_labels": page.outlook}
     screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
+
+
+def _report(options: Fit, data: Dataset, clf: S3VMClassifier, test: tuple[Rows, Array] | None) -> FitReport:
+    """The report of a fit; of a stream, it shows a sample."""
+    more = [] if data.source is None else [data.source.sample(options.seed, _REPORT_SAMPLE)]
+    rows = stack([data.rows, *more])
+    labels = np.append(data.labels, np.full(rows.shape[0] - len(data.labels), None))
+    names = data.encoder.get_feature_names_out().tolist()
+    columns = [plan.name for plan in data.encoder.plan_ for _ in plan.feature_names]
+    return FitReport(clf, rows, labels, test, Origin(names, columns or names, _row_texts(options)))
 
 
 def _row_texts(files: InputFiles) -> Callable[[int], str]:
@@ -94,13 +94,7 @@ def _row_texts(files: InputFiles) -> Callable[[int], str]:
     if path.suffix.lower() not in (".csv", ".tsv") or path.stat().st_size > _MOST_TEXT:
         return lambda row: ""
     table = LabelledTable(path, path, str(files.target))
-    others = [(at, name) for at, name in enumerate(table.names) if at != table.at]
-
-    def text(row: int) -> str:
-        cells = {name: table.rows[row][at] for at, name in others} if row < len(table.rows) else {}
-        return row_text(cells)
-
-    return text
+    return lambda row: row_text(table.cells(row)) if row < len(table.rows) else ""
 
 
 def _save(parts: FittedParts, output: str) -> None:
@@ -113,13 +107,14 @@ def _save(parts: FittedParts, output: str) -> None:
         raise OSError(f"{problem}. The model is in {other} instead") from problem
 
 
-def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
-    data = read_data(screen, files, not settings.no_scale)
-    clf = train(screen, data, settings).parts.classifier
+def run_tune(options: Tune) -> None:
+    screen = options.screen()
+    data = read_data(screen, options)
+    clf = train(screen, data, options).parts.classifier
     facts = model_facts(clf)
     weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
     result: dict[str, Any] = {
-        "data": data.describe(files.data),
+        "data": data.describe(options.data),
         "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
         "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
         "held_out": held_out_error(clf, data.n_labeled),
@@ -135,7 +130,6 @@ def run_tune(screen: Screen, files: InputFiles, settings: Settings) -> None:
 
 
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
-    rows, source = data.rows, data.source
     tuned = " and ".join(settings.tuned)
     with (
         screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as report_progress,
@@ -147,7 +141,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
 
         classifier = settings.classifier(show_iteration).set_params(**settings.of_classes(data.counts))
         checkpoint: dict[str, Any] = {"checkpoint": settings.checkpoint, "resume": settings.resume}
-        classifier.fit(rows, data.labels, X_unlabeled=source, **checkpoint)
+        classifier.fit(data.rows, data.labels, X_unlabeled=data.source, **checkpoint)
     settings.set_threshold(classifier)
     classifier.set_params(verbose=0, max_seconds=None).zero_based_ = data.zero_based
     is_tuned = getattr(classifier, "cv_errors_", None) is not None
@@ -155,5 +149,5 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         screen.warn(
             f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
         )
-    parts = FittedParts(classifier, data.encoder)
-    return TrainedModel(parts, rows, settings.tuned if is_tuned else [], Interrupted in categories, source)
+    is_interrupted = Interrupted in categories
+    return TrainedModel(FittedParts(classifier, data.encoder), settings.tuned if is_tuned else [], is_interrupted)

@@ -71,22 +71,22 @@ def target_column(path: str, target: str | None) -> str:
     return target or "y"
 
 
-def open_data(screen: Screen, files: InputFiles, scale: bool = True) -> Dataset:
+def open_data(screen: Screen, files: InputFiles) -> Dataset:
     """The rows in memory, or as a stream if the files are larger than a quarter of it or `stream` is set."""
     large = [path for path in (files.data, *files.unlabeled) if files.stream or _is_large(path)]
     if not large or files.stream is False:
-        return read_data(screen, files, scale)
+        return read_data(screen, files)
     if files.unlabeled and files.data in large and not files.stream:
         raise ValueError(
             f"{files.data} does not fit into memory: put its labelled rows into a separate file, or put all files "
             "into one folder and leave out --unlabeled"
         )
-    return _Reader(screen, files, scale).stream()
+    return _Reader(screen, files).stream()
 
 
-def read_data(screen: Screen, files: InputFiles, scale: bool = True) -> Dataset:
+def read_data(screen: Screen, files: InputFiles) -> Dataset:
     """All rows of all files in memory, with labels that make sense as classes."""
-    return _Reader(screen, files, scale).everything()
+    return _Reader(screen, files).everything()
 
 
 def _is_large(path: str) -> bool:
@@ -104,8 +104,8 @@ class _Part(NamedTuple):
 class _Reader:
     """Reads the files of a command, all of which become the same features."""
 
-    def __init__(self, screen: Screen, files: InputFiles, scale: bool) -> None:
-        self._screen, self._files, self._encoder = screen, files, files.encoder(scale)
+    def __init__(self, screen: Screen, files: InputFiles) -> None:
+        self._screen, self._files, self._encoder = screen, files, files.encoder()
         self._target, self._misfits = target_column(files.data, files.target), Misfits()
         self._is_table, self._zero_based = readers.has_names(files.data), files.zero_based
         self._features: Sequence[str] | int | None = files.features or None
@@ -213,7 +213,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
         return None
     encoder, misfits = data.encoder, Misfits()
     columns = encoder.columns or encoder.n_features_in_
-    reader = _Reader(screen, replace(files, zero_based=data.zero_based, drop=[]), True)
+    reader = _Reader(screen, replace(files, zero_based=data.zero_based, drop=[]))
     part = reader.part(test, target_column(test, files.target), columns)
     codes = class_codes(part.labels, np.array(list(data.counts)), test)
     if not np.any(codes >= 0):

@@ -2,17 +2,18 @@
 
 import sys
 import webbrowser
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from s3vm.cli.commands import Label
 from s3vm.cli.console import Screen
 from s3vm.cli.fit import train
 from s3vm.cli.inputs import check_writable, read_data
-from s3vm.cli.options import InputFiles, Settings
+from s3vm.cli.options import UsageError
 from s3vm.inspect.diagnostics import held_out_error
 from s3vm.inspect.labelling import LabelledTable, LabelServer, Session
 from s3vm.sources.values import USUAL_MARKS
@@ -20,47 +21,40 @@ from s3vm.sources.values import USUAL_MARKS
 _AT_ONCE = 10  # rows that a fit suggests
 
 
-def run_label(
-    screen: Screen,
-    files: InputFiles,
-    settings: Settings,
-    output: str | None,
-    classes: Sequence[str],
-    port: int,
-    opens_browser: bool,
-) -> None:
-    data = Path(files.data)
-    path = data.with_name(f"{data.stem}-labelled.csv") if output is None else Path(output)
-    check_writable(str(path), inputs=[files.data])
+def run_label(options: Label) -> None:
+    data = Path(options.data)
+    if options.output is None and data.name.startswith("stdin."):
+        raise UsageError("--output FILE is needed for rows of standard input")
+    path = data.with_name(f"{data.stem}-labelled.csv") if options.output is None else Path(options.output)
+    check_writable(str(path), inputs=[options.data])
     if data.suffix.lower() not in (".csv", ".tsv", ".txt"):
         raise ValueError(f"{data}: s3vm label reads csv files")
-    table = LabelledTable(data, path, files.target or "label", files.mark or USUAL_MARKS.difference(classes))
-    session = Session(table, classes, lambda: refit(table, files, settings), settings.seed)
-    with LabelServer(session, port) as server:
+    marks = options.mark or USUAL_MARKS.difference(options.classes)
+    table = LabelledTable(data, path, options.target or "label", marks)
+    session = Session(table, options.classes, lambda: refit(table, options), options.seed)
+    with LabelServer(session, options.port) as server:
         print(f"Label rows at {server.address}\nEvery label is saved in {path}. End with Ctrl-C.", file=sys.stderr)
-        if opens_browser:
+        if options.browser:
             webbrowser.open(server.address)
-        try:
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            session.close()
     n = len(table.labeled())
     result = {"output": str(path), "target": table.names[table.at], "labeled": n, "history": session.history}
-    screen.finish("label", result, Text(f"{n:,} of {len(table.rows):,} rows have a label in {path}"))
+    options.screen().finish("label", result, Text(f"{n:,} of {len(table.rows):,} rows have a label in {path}"))
 
 
-def refit(table: LabelledTable, files: InputFiles, settings: Settings) -> tuple[dict[str, Any] | None, list[int]]:
+def refit(table: LabelledTable, options: Label) -> tuple[dict[str, Any] | None, list[int]]:
     """Fits as `s3vm fit` does: the held-out error, if it is known, and the rows to label next."""
     labeled = table.labeled()
     if len({table.label(row) for row in labeled}) < 2:
         return None, []
-    path = table.output if table.output.exists() else Path(files.data)
-    data = read_data(Screen(quiet=True), replace(files, data=str(path), target=table.names[table.at]))
-    model = train(Screen(quiet=True), data, settings)
+    path = table.output if table.output.exists() else Path(options.data)
+    data = read_data(Screen(quiet=True), replace(options, data=str(path), target=table.names[table.at]))
+    model = train(Screen(quiet=True), data, options)
     clf, n_open = model.parts.classifier, len(data.labels) - data.n_labeled
     rows: list[int] = []
     if n_open:
-        rows = clf.suggest(model.rows, min(_AT_ONCE, n_open), data.labels).tolist()
+        rows = clf.suggest(data.rows, min(_AT_ONCE, n_open), data.labels).tolist()
     error = held_out_error(clf, data.n_labeled)
     if error is not None:
         error = {"labels": data.n_labeled} | {key: error[key] for key in ("error", "low", "high")}

@@ -1,7 +1,6 @@
 """Commands on a model file: `s3vm predict`, `evaluate`, `info` and `export`."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,8 @@ from s3vm._utils import container
 from s3vm._utils.arrays import stack
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
-from s3vm.cli.console import Screen, file_size, grid, printable
+from s3vm.cli.commands import Evaluate, Export, Info, Predict
+from s3vm.cli.console import file_size, grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.options import class_named
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
@@ -86,45 +86,34 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
     return LoadedModel(path, parts.with_feature_names(None), parts.feature_names)
 
 
-def run_predict(
-    screen: Screen,
-    model: str,
-    data: str,
-    output: str,
-    stdout_format: str,
-    with_scores: bool,
-    with_probabilities: bool,
-    keep: Sequence[str],
-    drop: Sequence[str],
-    zero_based: bool | None,
-    jobs: int,
-) -> None:
-    loaded = load_model(model, jobs)
-    check_writable(None if output == "-" else output, inputs=[model, data])
+def run_predict(options: Predict) -> None:
+    screen, model, data = options.screen(), options.model, options.data
+    loaded = load_model(model, options.jobs)
+    check_writable(None if options.output == "-" else options.output, inputs=[model, data])
     clf = loaded.classifier
-    if with_probabilities and not loaded.has_probabilities:
+    if options.probabilities and not loaded.has_probabilities:
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
     names = class_names(clf)
-    score_names = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if with_scores else []
-    probability_names = [f"probability_{name}" for name in names] if with_probabilities else []
-    for name in keep:
+    score_names = (["score"] if len(names) == 2 else [f"score_{name}" for name in names]) if options.scores else []
+    probability_names = [f"probability_{name}" for name in names] if options.probabilities else []
+    for name in options.keep:
         if name in ("prediction", *score_names, *probability_names):
             raise ValueError(f"--keep {name}: the predictions have a column of that name; rename it in {data}")
-    stream = loaded.stream(data, keep=keep, drop=drop, zero_based=zero_based)
+    stream = loaded.stream(data, keep=options.keep, drop=options.drop, zero_based=options.zero_based)
     classes, start = pa.array(clf.classes_), time.perf_counter()
     counts = np.zeros(len(classes), dtype=np.int64)
     with (
         screen.progress(f"predicting {Path(data).name}") as report_progress,
-        readers.Writer(output, stdout_format) as writer,
+        readers.Writer(options.output, options.file_format or "csv") as writer,
     ):
         for batch in stream:
             scores = loaded.scores(batch.rows)
             codes = predicted_codes(scores)
             columns: dict[str, Any] = {**batch.passed_through, "prediction": classes.take(pa.array(codes))}
             # Single precision has all digits that mean something.
-            if with_scores:
+            if options.scores:
                 columns |= dict(zip(score_names, scores.astype(np.float32).T, strict=True))
-            if with_probabilities:
+            if options.probabilities:
                 probabilities = loaded.probabilities(scores).astype(np.float32)
                 columns |= dict(zip(probability_names, probabilities.T, strict=True))
             writer.write(columns)
@@ -133,33 +122,25 @@ def run_predict(
     result = {
         "model": model,
         "data": data,
-        "output": output,
+        "output": options.output,
         "rows": int(counts.sum()),
         "predicted": dict(zip(names, counts.tolist(), strict=True)),
         "seconds": time.perf_counter() - start,
     }
     screen.warn_of(loaded.misfits)
-    if output != "-":
+    if options.output != "-":
         screen.finish("predict", result, *prediction_summary(printable(result)))
 
 
-def run_evaluate(
-    screen: Screen,
-    model: str,
-    data: str,
-    target: str | None,
-    mark: Sequence[str],
-    zero_based: bool | None,
-    positive: str | None,
-    jobs: int,
-) -> None:
-    loaded = load_model(model, jobs)
+def run_evaluate(options: Evaluate) -> None:
+    screen, data = options.screen(), options.data
+    loaded = load_model(options.model, options.jobs)
     classes = loaded.classifier.classes_
     names = classes.tolist()
-    label = names[1] if positive is None and len(names) == 2 else class_named(positive, names)
-    mark = mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
-    target = target or loaded.target or target_column(data, None)
-    stream = loaded.stream(data, target, zero_based, mark=mark)
+    label = names[1] if options.positive is None and len(names) == 2 else class_named(options.positive, names)
+    mark = options.mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
+    target = options.target or loaded.target or target_column(data, None)
+    stream = loaded.stream(data, target, options.zero_based, mark=mark)
     code_batches, score_batches, n_rows = [], [], 0
     with screen.progress(f"predicting {Path(data).name}") as report_progress:
         for batch in stream:
@@ -176,7 +157,7 @@ def run_evaluate(
     codes, scores = np.concatenate(code_batches), np.concatenate(score_batches)
     probabilities = loaded.probabilities(scores) if loaded.has_probabilities else None
     result: dict[str, Any] = {
-        "model": model,
+        "model": options.model,
         "file": data,
         "unlabeled": n_rows - len(codes),
         "measures": score_measures(codes, scores, classes, probabilities, 0 if label == names[0] else 1),
@@ -186,7 +167,8 @@ def run_evaluate(
     screen.finish("evaluate", result, *evaluation_summary(printable(result)))
 
 
-def run_info(screen: Screen, model: str) -> None:
+def run_info(options: Info) -> None:
+    screen, model = options.screen(), options.model
     loaded = load_model(model)
     clf = loaded.classifier
     encoder, (header, _) = loaded.parts.encoder, container.read(model)
@@ -213,7 +195,8 @@ def run_info(screen: Screen, model: str) -> None:
     screen.finish("info", result, *model_summary(printable(result)))
 
 
-def run_export(screen: Screen, model: str, output: str, compress: str | None, tolerance: float) -> None:
+def run_export(options: Export) -> None:
+    screen, model, output, compress = options.screen(), options.model, options.path, options.compress
     if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
         raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
     loaded = load_model(model)
@@ -224,7 +207,7 @@ def run_export(screen: Screen, model: str, output: str, compress: str | None, to
         with screen.progress(f"reading {Path(compress).name}"):
             rows = stack([loaded.as_trained(batch.rows) for batch in loaded.stream(compress)])
         with screen.progress("searching for a smaller model"), screen.collected_warnings():
-            smaller = s3vm.compress(loaded.parts.classifier, rows, tolerance=tolerance)
+            smaller = s3vm.compress(loaded.parts.classifier, rows, tolerance=options.tolerance)
         parts = loaded.parts._replace(classifier=smaller).with_feature_names(loaded.feature_names)
         estimator, result["compression"] = parts.to_pipeline(), str(smaller.compression_)
     s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)

@@ -1,25 +1,24 @@
-"""The options that several commands share: what to read, how to train, what to print."""
+"""The options of the command line: what to read, how to train, what to print."""
 
 import csv
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from functools import partial, wraps
+from contextlib import nullcontext
+from dataclasses import MISSING, dataclass, field
+from functools import partial
 from importlib import import_module
-from inspect import Parameter, Signature, signature
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import typer
+from typer.models import ParameterInfo
 
 if TYPE_CHECKING:
     from s3vm import S3VMClassifier, TableEncoder
     from s3vm.cli.console import Screen
 
-# The panels of the help.
-_MODEL, _CLASSES, COLUMNS, OUTPUT, _LONG = "Model", "Classes", "Columns and rows", "Output", "Long runs"
 OF_CLASSES = ("class_weight", "prior", "threshold", "positive")
 LONG_RUNS = ("stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
@@ -28,41 +27,37 @@ class UsageError(ValueError):
     """Options that are invalid, or do not go together."""
 
 
-def option(*names: str, panel: str | None = None, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **settings)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Options:
+    """Options of commands: the subclasses are frozen dataclasses whose defaults are those of the command line."""
+
+    hidden: ClassVar[tuple[str, ...]] = ()  # fields that are not options of this command
+    module: ClassVar[str] = ""  # of this room, where its function run_... is; by default named as the command
+
+    def __init_subclass__(cls) -> None:
+        for name, info in list(vars(cls).items()):
+            if isinstance(info, ParameterInfo):
+                default = MISSING if info.default is ... else info.default
+                setattr(cls, name, field(default=default, metadata={"option": info}))
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-_model_option, _column_option = partial(option, panel=_MODEL), partial(option, panel=COLUMNS)
+def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Argument(default, metavar=metavar, help=text, show_default=False, **more)
 
 
-def with_options(command: Callable[..., None], without: Sequence[str] = ()) -> Callable[..., None]:
-    """The command with an option per field of its `InputFiles`, `Settings` and `Verbosity`, except those `without`."""
-    groups = {name: kind for name, kind in command.__annotations__.items() if kind in _GROUPS}
-    parameters: list[Parameter] = []
-    for parameter in signature(command).parameters.values():
-        for entry in fields(groups[parameter.name]) if parameter.name in groups else ():
-            default = Parameter.empty if entry.default is MISSING else entry.default
-            parameters.append(Parameter(entry.name, Parameter.KEYWORD_ONLY, default=default, annotation=entry.type))
-        if parameter.name not in groups:
-            parameters.append(parameter)
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, kind in groups.items():
-            names = [entry.name for entry in fields(kind) if entry.name in values]
-            try:
-                values[name] = kind(**{entry: values.pop(entry) for entry in names})
-            except ValueError as problem:
-                raise UsageError(str(problem)) from problem
-        command(**values)
-
-    vars(run)["__signature__"] = Signature([entry for entry in parameters if entry.name not in without])
-    return run
+def option(default: Any, metavar: str | None, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    return typer.Option(default, *names, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
-def names_option(**settings: Any) -> Any:
+_model, _classes = partial(option, panel="Model"), partial(option, panel="Classes")
+column_option, output_option = partial(option, panel="Columns and rows"), partial(option, panel="Output")
+_long_run = partial(option, panel="Long runs")
+
+
+def names_option(text: str, panel: str | None = "Columns and rows") -> Any:
     """An option that takes names, separated by commas, in quotes if they contain one; it can be repeated."""
-    return option(metavar="A,B,…", callback=_split_names, default_factory=list, show_default=False, **settings)
+    return option((), "A,B,…", text, panel=panel, callback=_split_names, show_default=False)
 
 
 def _split_names(texts: Sequence[str]) -> tuple[str, ...]:
@@ -76,97 +71,65 @@ def _completion(module: str, names: str) -> Callable[[str], list[str]]:
     ]
 
 
-_complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
+complete_solver, _complete_kernel = _completion("s3vm.solvers", "SOLVERS"), _completion("s3vm.kernels", "KERNELS")
 
 
 def from_stream(ctx: typer.Context, name: str | None) -> str | None:
     """The file, or a copy of what comes from standard input or a pipe, which can be read again and again."""
-    is_stream = name in ("-", "/dev/stdin") or (name and os.path.exists(name) and not os.path.isfile(name))
+    is_input = name in ("-", "/dev/stdin")
+    is_stream = is_input or (name and os.path.exists(name) and not os.path.isfile(name))
     if name is None or not is_stream or os.path.isdir(name) or ctx.resilient_parsing:
         return name
     folder = ctx.with_resource(TemporaryDirectory(prefix="s3vm-stdin-"))
     path = os.path.join(folder, f"stdin.{ctx.params.get('file_format') or 'csv'}")
-    with open(path, "wb") as copy:
-        if name in ("-", "/dev/stdin"):
-            copyfileobj(sys.stdin.buffer, copy)
-        else:
-            with open(name, "rb") as pipe:
-                copyfileobj(pipe, copy)
+    with open(path, "wb") as copy, nullcontext(sys.stdin.buffer) if is_input else open(name, "rb") as source:
+        copyfileobj(source, copy)
     return path
 
 
-def from_streams(ctx: typer.Context, names: list[str] | None) -> list[str]:
+def _from_streams(ctx: typer.Context, names: list[str] | None) -> list[str]:
     return [str(from_stream(ctx, name)) for name in names or ()]
 
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="CSV (or .csv.gz), Parquet, JSON lines, SVMlight or NPZ file, or a folder; - is standard input.",
-        show_default=False,
-        callback=from_stream,
-    ),
-]
-Format = Annotated[
-    str | None,
-    option(
-        "--format",
-        metavar="NAME",
-        help="Format of standard input and output: csv (the default), jsonl; for input also parquet, svmlight or npz.",
-        panel=COLUMNS,
-        is_eager=True,
-    ),
-]
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model file written by [bold]s3vm fit[/].", show_default=False)
-]
-Target = Annotated[
-    str | None, option("--target", "-t", metavar="COLUMN", help="Label column; required for CSV and Parquet.")
-]
-Test = Annotated[str | None, option(metavar="FILE", help="Labelled rows to test on.", callback=from_stream)]
-Output = Annotated[
-    str,
-    option("--output", "-o", metavar="FILE", help="CSV (or .csv.gz), Parquet or .jsonl file; - is standard output."),
-]
-Drop = Annotated[list[str], names_option(help="Columns to ignore.", panel=COLUMNS)]
-Mark = Annotated[
-    list[str], names_option(help="Labels that mean unlabelled, such as -1; by default NA, None, ?.", panel=COLUMNS)
-]
-Solvers = Annotated[
-    list[str] | None,
-    _model_option(
-        "--solver", metavar="NAME", help="Run this s3vm solver, too. Repeatable.", autocompletion=_complete_solver
-    ),
-]
-ZeroBased = Annotated[
-    bool | None,
-    option(
-        "--zero-based/--one-based",
-        help="Count columns of SVMlight files from 0 or 1; by default from 0 if a file has a column 0.",
-        panel=COLUMNS,
-    ),
-]
-Positive = Annotated[
-    str | None,
-    option(metavar="CLASS", help="The class that F1, precision, recall and a threshold are about.", panel=_CLASSES),
-]
-Jobs = Annotated[int, option("--jobs", "-j", metavar="N", help="Number of threads; -1 uses all cores.")]
-Report = Annotated[str | None, option(metavar="FILE", help="Also write an HTML report.", panel=OUTPUT)]
-Json = Annotated[bool, option("--json", help="Print only JSON to standard output.", panel=OUTPUT)]
-Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.", panel=OUTPUT)]
-Verbose = Annotated[
-    bool, option("--verbose", "-v", help="Show losses while training, and tracebacks of errors.", panel=OUTPUT)
-]
+MODEL = argument(..., "MODEL", "Model file written by [bold]s3vm fit[/].")
+DATA = argument(
+    ...,
+    "DATA",
+    "CSV (or .csv.gz), Parquet, JSON lines, SVMlight or NPZ file, or a folder; - is standard input.",
+    callback=from_stream,
+)
+FORMAT = column_option(
+    None,
+    "NAME",
+    "Format of standard input and output: csv (the default), jsonl; for input also parquet, svmlight or npz.",
+    "--format",
+    is_eager=True,
+)
+TARGET = option(None, "COLUMN", "Label column; required for CSV and Parquet.", "--target", "-t")
+TEST = option(None, "FILE", "Labelled rows to test on.", callback=from_stream)
+OUTPUT = option("-", "FILE", "CSV (or .csv.gz), Parquet or .jsonl file; - is standard output.", "--output", "-o")
+DROP = names_option("Columns to ignore.")
+MARK = names_option("Labels that mean unlabelled, such as -1; by default NA, None, ?.")
+ZERO_BASED = column_option(
+    None,
+    None,
+    "Count columns of SVMlight files from 0 or 1; by default from 0 if a file has a column 0.",
+    "--zero-based/--one-based",
+)
+POSITIVE = _classes(None, "CLASS", "The class that F1, precision, recall and a threshold are about.")
+JOBS = option(-1, "N", "Number of threads; -1 uses all cores.", "--jobs", "-j")
+REPORT = output_option(None, "FILE", "Also write an HTML report.")
+JSON = output_option(False, None, "Print only JSON to standard output.", "--json")
+QUIET = output_option(False, None, "Print errors only.", "--quiet", "-q")
+VERBOSE = output_option(False, None, "Show losses while training, and tracebacks of errors.", "--verbose", "-v")
 
 
-@dataclass(frozen=True)
-class Verbosity:
+class Verbosity(Options):
     """What to print."""
 
-    json: Json = False
-    quiet: Quiet = False
-    verbose: Verbose = False
+    json: bool = JSON
+    quiet: bool = QUIET
+    verbose: bool = VERBOSE
 
     def screen(self) -> "Screen":
         from s3vm.cli.console import Screen
@@ -174,104 +137,57 @@ class Verbosity:
         return Screen(self.json, self.quiet, self.verbose)
 
 
-@dataclass(frozen=True)
-class InputFiles:
+class InputFiles(Options):
     """The files to read, and how."""
 
-    data: Data
-    target: Target = None
-    file_format: Format = None
-    unlabeled: Annotated[
-        list[str],
-        _column_option(
-            metavar="FILE",
-            help="Additional unlabelled rows. Repeatable.",
-            default_factory=list,
-            show_default=False,
-            callback=from_streams,
-        ),
-    ] = field(default_factory=list)
-    features: Annotated[
-        list[str],
-        names_option(
-            help="Feature columns, or their number in SVMlight; by default all but the target.", panel=COLUMNS
-        ),
-    ] = field(default_factory=list)
-    drop: Drop = field(default_factory=list)
-    mark: Mark = field(default_factory=list)
-    number: Annotated[list[str], names_option(help="Columns to treat as numbers.", panel=COLUMNS)] = field(
-        default_factory=list
+    data: str = DATA
+    target: str | None = TARGET
+    file_format: str | None = FORMAT
+    unlabeled: list[str] = column_option(
+        (), "FILE", "Additional unlabelled rows. Repeatable.", show_default=False, callback=_from_streams
     )
-    category: Annotated[list[str], names_option(help="Columns to one-hot encode.", panel=COLUMNS)] = field(
-        default_factory=list
+    features: list[str] = names_option("Feature columns, or their number in SVMlight; by default all but the target.")
+    drop: list[str] = DROP
+    mark: list[str] = MARK
+    number: list[str] = names_option("Columns to treat as numbers.")
+    category: list[str] = names_option("Columns to one-hot encode.")
+    text: list[str] = names_option("Columns of free text.")
+    zero_based: bool | None = ZERO_BASED
+    stream: bool | None = column_option(
+        None,
+        None,
+        "Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
+        "--stream/--no-stream",
     )
-    text: Annotated[list[str], names_option(help="Columns of free text.", panel=COLUMNS)] = field(default_factory=list)
-    zero_based: ZeroBased = None
-    stream: Annotated[
-        bool | None,
-        _column_option(
-            "--stream/--no-stream",
-            help="Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
-        ),
-    ] = None
+    no_scale: bool = _model(False, None, "Leave numbers on the scale they have.", "--no-scale")
 
-    def encoder(self, scale: bool = True) -> "TableEncoder":
+    def encoder(self) -> "TableEncoder":
         """An unfitted encoder of these columns; those to drop are not even read."""
         from s3vm import TableEncoder
 
         kinds: dict[str, Any] = {"number": self.number, "category": self.category, "text": self.text}
-        return TableEncoder(**kinds, scale="auto" if scale else "none", unlabeled=None)
+        return TableEncoder(**kinds, scale="none" if self.no_scale else "auto", unlabeled=None)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Options):
     """The user's settings of the model, checked before any file is read; `C` and `gamma` are tuned if None."""
 
-    solver: Annotated[
-        str, _model_option(metavar="NAME", help="Training algorithm.", autocompletion=_complete_solver)
-    ] = "auto"
-    kernel: Annotated[
-        str,
-        _model_option(metavar="NAME", help="auto, rbf, laplacian, matern or poly.", autocompletion=_complete_kernel),
-    ] = "auto"
-    C: Annotated[
-        float | None,
-        _model_option("--C", metavar="NUMBER", help="Cost of errors on labelled rows. Tuned if not given."),
-    ] = None
-    gamma: Annotated[
-        str | None,
-        _model_option(metavar="NUMBER", help='Kernel width: a number, "scale" or "median". Tuned if not given.'),
-    ] = None
-    weight: Annotated[
-        str,
-        _model_option(
-            metavar="NUMBER", help='Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.'
-        ),
-    ] = "auto"
-    no_scale: Annotated[bool, _model_option("--no-scale", help="Leave numbers on the scale they have.")] = False
-    class_weight: Annotated[
-        str | None, option(metavar="A=5,B=1", help='Factors on C per class, or "balanced".', panel=_CLASSES)
-    ] = None
-    prior: Annotated[
-        str | None,
-        option(metavar="A=0.9,B=0.1", help="Shares of the classes among the unlabelled rows.", panel=_CLASSES),
-    ] = None
-    threshold: Annotated[
-        str | None,
-        option(
-            metavar="AIM", help="Boundary of two classes: f1, precision=0.9, recall=0.9 or a number.", panel=_CLASSES
-        ),
-    ] = None
-    positive: Positive = None
-    checkpoint: Annotated[
-        str | None, option(metavar="FILE", help="Save the training state to this file.", panel=_LONG)
-    ] = None
-    resume: Annotated[bool, option("--resume", help="Resume from the checkpoint, if it exists.", panel=_LONG)] = False
-    max_seconds: Annotated[
-        float | None, option(metavar="SECONDS", help="Time limit for the training.", panel=_LONG)
-    ] = None
-    seed: Annotated[int, _model_option(help="The same seed gives the same model.")] = 0
-    jobs: Jobs = -1
+    solver: str = _model("auto", "NAME", "Training algorithm.", autocompletion=complete_solver)
+    kernel: str = _model("auto", "NAME", "auto, rbf, laplacian, matern or poly.", autocompletion=_complete_kernel)
+    C: float | None = _model(None, "NUMBER", "Cost of errors on labelled rows. Tuned if not given.", "--C")
+    gamma: str | None = _model(None, "NUMBER", 'Kernel width: a number, "scale" or "median". Tuned if not given.')
+    weight: str = _model(
+        "auto", "NUMBER", 'Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.'
+    )
+    class_weight: str | None = _classes(None, "A=5,B=1", 'Factors on C per class, or "balanced".')
+    prior: str | None = _classes(None, "A=0.9,B=0.1", "Shares of the classes among the unlabelled rows.")
+    threshold: str | None = _classes(None, "AIM", "Boundary of two classes: f1, precision=0.9, recall=0.9 or a number.")
+    positive: str | None = POSITIVE
+    checkpoint: str | None = _long_run(None, "FILE", "Save the training state to this file.")
+    resume: bool = _long_run(False, None, "Resume from the checkpoint, if it exists.", "--resume")
+    max_seconds: float | None = _long_run(None, "SECONDS", "Time limit for the training.")
+    seed: int = _model(0, None, "The same seed gives the same model.")
+    jobs: int = JOBS
 
     def __post_init__(self) -> None:
         from s3vm._utils.settings import above, at_least, check, integer, threads
@@ -296,7 +212,7 @@ class Settings:
         """An unfitted classifier, for labels in which None means unlabelled."""
         from s3vm import S3VMClassifier, S3VMClassifierCV
 
-        common: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "solver": self.solver,
             "kernel": self.kernel,
             "unlabeled_weight": _number(self.weight),
@@ -305,21 +221,20 @@ class Settings:
             "random_state": self.seed,
             "verbose": verbose,
             "max_seconds": self.max_seconds,
+            "gamma": _number(self.gamma or "median"),
         }
-        width: Any = "median" if self.gamma is None else _number(self.gamma)
         if self.C is not None and self.gamma is not None:
-            return S3VMClassifier(**common, C=self.C, gamma=width)
-        candidates: dict[str, Any] = {} if self.C is None else {"Cs": (self.C,)}
-        if self.gamma is not None:
-            candidates["factors"] = (1.0,)
-        return S3VMClassifierCV(**common, **candidates, gamma=width)
+            return S3VMClassifier(**settings, C=self.C)
+        settings |= {} if self.C is None else {"Cs": (self.C,)}
+        settings |= {} if self.gamma is None else {"factors": (1.0,)}
+        return S3VMClassifierCV(**settings)
 
     def of_classes(self, classes: Iterable[Any]) -> dict[str, Any]:
         """The settings of the classifier that are about these classes, in order."""
         labels = {str(label): label for label in classes}
         settings: dict[str, Any] = {}
         if self.class_weight is not None:
-            weights = self.class_weight
+            weights: Any = self.class_weight
             settings["class_weight"] = (
                 weights if weights == "balanced" else _by_class("--class-weight", weights, labels)
             )
@@ -337,6 +252,14 @@ class Settings:
     def tuned(self) -> list[str]:
         """The settings that cross-validation chooses."""
         return [name for name in ("C", "gamma") if getattr(self, name) is None]
+
+
+def check_standard_output(output: str, is_json: bool, file_format: str | None) -> None:
+    """Raises a ValueError if standard output, ``-``, would get two things, or rows in a format that it cannot have."""
+    if output == "-" and is_json:
+        raise ValueError("--json needs a file for the rows: -o out.csv")
+    if output == "-" and file_format not in (None, "csv", "jsonl"):
+        raise ValueError(f"--format {file_format}: standard output is csv or jsonl; give a file, -o FILE")
 
 
 def class_named(name: str | None, classes: Sequence[Any]) -> Any:
@@ -357,9 +280,6 @@ def _by_class(option: str, text: str, labels: Mapping[str, Any]) -> dict[Any, fl
         example = ",".join(f"{name}=1" for name in labels)
         raise ValueError(f"{option} {text}: give a number for every class, such as {example}")
     return numbers
-
-
-_GROUPS = (InputFiles, Settings, Verbosity)
 
 
 def _number(text: str) -> Any:

@@ -9,46 +9,38 @@ from rich.markup import escape
 
 from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Array, Rows
-from s3vm.cli.console import Screen, grid, printable
+from s3vm.cli.commands import Suggest
+from s3vm.cli.console import grid, printable
 from s3vm.cli.inputs import check_writable
 from s3vm.cli.model import LoadedModel, load_model
 from s3vm.inspect.labelling import LabelledTable
 from s3vm.sources import readers
 
 
-def run_suggest(
-    screen: Screen,
-    model: str,
-    data: str,
-    n: int,
-    output: str,
-    target: str | None,
-    mark: Sequence[str],
-    seed: int,
-    jobs: int,
-    stdout_format: str,
-) -> None:
-    loaded = load_model(model, jobs)
-    check_writable(None if output == "-" else output, inputs=[model, data])
+def run_suggest(options: Suggest) -> None:
+    screen, data, output = options.screen(), options.data, options.output
+    target, mark = options.target, options.mark
+    loaded = load_model(options.model, options.jobs)
+    check_writable(None if output == "-" else output, inputs=[options.model, data])
     clf = loaded.classifier
     with screen.progress(f"reading {Path(data).name}"):
         rows, labels = _read(loaded, data, target, mark)
     n_labeled = int(np.sum(labels != None))  # noqa: E711
     marks = np.where(labels == None, clf.unlabeled, clf.classes_[0])  # noqa: E711
     with screen.progress("choosing"):
-        chosen = clf.suggest(rows, n, marks, random_state=seed)
+        chosen = clf.suggest(rows, options.n, marks, random_state=options.seed)
     columns: dict[str, Any] = {"row": chosen + 1, "prediction": clf.predict(rows[chosen])}
     if Path(data).suffix.lower() in (".csv", ".tsv"):  # with everything in the rows, to be labelled in any program
         table = LabelledTable(Path(data), Path(data), target or loaded.target or "label", mark)
         cells = zip(*(table.rows[at] for at in chosen), strict=True)
         columns |= {name: list(texts) for name, texts in zip(table.names, cells, strict=True) if name not in columns}
-    with readers.Writer(output, stdout_format) as writer:
+    with readers.Writer(output, options.file_format or "csv") as writer:
         writer.write(columns)
     screen.warn_of(loaded.misfits)
-    result = {"model": model, "data": data, "output": output, "rows": chosen + 1, "labeled": n_labeled}
+    result = {"model": options.model, "data": data, "output": output, "rows": chosen + 1, "labeled": n_labeled}
     if output != "-":
         facts = {
-            "Suggested": f"{n:,} of {len(labels) - n_labeled:,} rows without a label",
+            "Suggested": f"{options.n:,} of {len(labels) - n_labeled:,} rows without a label",
             "Written": escape(printable(output)),
         }
         screen.finish("suggest", result, grid(facts))

@@ -1,5 +1,6 @@
 """Summaries of results for people, as text and tables."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rich import box
@@ -141,20 +142,33 @@ def _confusion_table(measures: dict[str, Any]) -> Table:
     return table
 
 
+def comparison_columns(outcomes: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The table of a comparison, a line per method."""
+
+    def column(text: Callable[[dict[str, Any]], str], key: str = "error") -> list[str]:
+        return [text(outcome) if key in outcome else "" for outcome in outcomes]
+
+    remarks = [outcome.get("failed", "collapsed" * outcome.get("collapsed", False)) for outcome in outcomes]
+    return {
+        "method": [outcome["method"] for outcome in outcomes],
+        "error": column(lambda entry: percent(entry["error"])),
+        "± s.e.": column(lambda entry: f"{100 * entry['standard_error']:.1f}"),
+        "vs. the SVM": column(
+            lambda entry: f"{100 * entry['change']:+.1f} ± {100 * entry['change_standard_error']:.1f}", "change"
+        ),
+        "seconds": column(lambda entry: f"{entry['seconds']:.2f}"),
+    } | ({"remark": remarks} if any(remarks) else {})
+
+
 def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
-    table = plain_table("method", "error", "± s.e.", "vs. the SVM", "seconds")
-    table.add_column("")
-    least = min((outcome["error"] for outcome in result["methods"] if "error" in outcome), default=None)
-    for outcome in result["methods"]:
-        if "failed" in outcome:
-            table.add_row(outcome["method"], "–", "", "", "", f"[yellow]{escape(outcome['failed'])}[/]")
-            continue
-        spread, duration = f"{100 * outcome['standard_error']:.1f}", f"{outcome['seconds']:.2f}"
-        change, remark = "", "[yellow]collapsed[/]" if outcome["collapsed"] else ""
-        if "change" in outcome:
-            change = f"{100 * outcome['change']:+.1f} ± {100 * outcome['change_standard_error']:.1f}"
-        cells = outcome["method"], percent(outcome["error"]), spread, change, duration, remark
-        table.add_row(*cells, style="bold green" if outcome["error"] == least else None)
+    columns, outcomes = comparison_columns(result["methods"]), result["methods"]
+    table = plain_table(*list(columns)[:5])
+    if "remark" in columns:
+        table.add_column("remark")
+    least = min((outcome["error"] for outcome in outcomes if "error" in outcome), default=None)
+    for outcome, cells in zip(outcomes, zip(*columns.values(), strict=True), strict=True):
+        is_best = least is not None and outcome.get("error") == least
+        table.add_row(*map(escape, cells), style="bold green" if is_best else None)
     data, used = result["data"], result["unlabeled_used"]
     note = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). s3vm chooses C and gamma itself; those of the "

@@ -61,6 +61,7 @@ class Sample:
     def __init__(self, clf: Any, X: Any, y: Any, max_rows: int = _MAX_ROWS) -> None:
         if hasattr(X, "dask"):
             raise ValueError("plots and reports need rows in memory: give some of them, such as X[:5000].compute()")
+        X = X if hasattr(X, "shape") else np.asarray(X)
         codes = class_codes(clf, X, y)
         rng = np.random.default_rng(0)
         groups = (np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0))

@@ -309,18 +309,20 @@ class FitReport:
             text += " Dashed lines are the margin."
         if len(self.sample.codes) < len(self.codes):
             text += f" Counts of a sample of {len(self.sample.codes):,} rows."
-        yield Section("Scores of the training rows", text, figure=_draw(plot.draw_scores, bins), data=bins)
+        yield Section(
+            "Scores of the training rows", text, figure=_draw(plot.score_histogram, clf, self.X, self.y), data=bins
+        )
         if self.test_rows is not None and hasattr(clf, "predict_proba"):
             points = diagnostics.reliability(clf, *self.test_rows)
             yield Section(
                 "Calibration on test rows",
                 "Of the rows with predicted probability p, a fraction p should be of the class: points should lie on "
                 "the diagonal. Bars are 95% intervals; numbers count the rows per bin.",
-                figure=_draw(plot.draw_calibration, points, self.names),
+                figure=_draw(plot.calibration, clf, *self.test_rows),
                 data=points,
             )
         if self.X.shape[1] == 2:
-            figure = _draw(plot.draw_boundary, self.sample, height=3.8)
+            figure = _draw(plot.decision_boundary, clf, self.X, self.y, height=3.8)
             yield Section("Decision boundary", figure=figure, data=diagnostics.sample_columns(self.sample))
 
 

@@ -49,11 +49,11 @@ function showRow() {
   const side = Math.sqrt(numbers.length);
   if (Number.isInteger(side) && side >= 4 && numbers.every(Number.isFinite)) return place.append(pixels(numbers));
   const list = element("dl", null);
-  state.cells.forEach(([name, cell, isImage], column) => {
+  state.cells.forEach(([name, cell, isImage]) => {
     let value = element("dd", cell || "–");
     if (isImage) {
       const image = element("img", null);
-      image.src = `/image?row=${state.row}&column=${column + (column >= state.target)}&token=${encodeURIComponent(token)}`;
+      image.src = `/image?${new URLSearchParams({ row: state.row, name, token })}`;
       image.alt = cell;
       value = element("dd", null, image);
     }

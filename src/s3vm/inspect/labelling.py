@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 
@@ -23,6 +24,12 @@ _DELIMITERS = ",;\t"
 _MOST_CELL = 1 << 30  # characters; the default of 131,072 is less than some texts have
 _MOST_BODY = 10_000  # bytes of a request
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; img-src 'self'; connect-src 'self'"
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 # What a fit says: the held-out error with its interval, if it is known, and the numbers of the rows to label next.
 Refit = Callable[[], tuple[dict[str, Any] | None, list[int]]]
 
@@ -54,6 +61,17 @@ class LabelledTable:
         """The label of a row; None without."""
         return self.rows[row][self.at] or None
 
+    def cells(self, row: int) -> dict[str, str]:
+        """What a row says, without its label."""
+        return {
+            name: cell for at, (name, cell) in enumerate(zip(self.names, self.rows[row], strict=True)) if at != self.at
+        }
+
+    def picture(self, cell: str) -> Path | None:
+        """The picture that a cell names."""
+        path = self.folder / cell
+        return path if path.suffix.lower() in _IMAGES and path.is_file() else None
+
     def labeled(self) -> list[int]:
         return [row for row in range(len(self.rows)) if self.label(row) is not None]
 
@@ -77,38 +95,28 @@ class Session:
 
     def __init__(self, table: LabelledTable, classes: Sequence[str], refit: Refit, seed: int = 0) -> None:
         self.table, self._refit, self._changed = table, refit, Condition()
-        known = {table.label(row) for row in table.labeled()} - set(classes)
-        self.classes = [*classes, *sorted(str(label) for label in known)]
+        self.classes = list(dict.fromkeys([*classes, *sorted(str(table.label(row)) for row in table.labeled())]))
         self._queue = np.random.default_rng(seed).permutation(len(table.rows)).tolist()
-        self._later: list[int] = []  # rows that were skipped
+        self._skips = Counter[int]()  # how often each row was skipped
         self._done: list[int] = []  # rows labelled here, for undo
         self.history: list[dict[str, Any]] = []  # held-out errors
-        self.problem, self._n_changes, self._n_fitted, self._is_open = "", int(bool(table.labeled())), 0, True
-        self._thread = Thread(target=self._keep_fitting, daemon=True)
-        self._thread.start()
+        self.problem, self._n_changes, self._n_fitted = "", int(bool(table.labeled())), 0
+        Thread(target=self._keep_fitting, daemon=True).start()
 
     def state(self) -> dict[str, Any]:
-        """What the page shows."""
+        """What the page shows: the next row, of those that were skipped least often."""
         with self._changed:
-            row = self._current()
-            cells = None
-            if row is not None:
-                pairs = enumerate(zip(self.table.names, self.table.rows[row], strict=True))
-                cells = [
-                    [name, cell, self._image(row, at) is not None] for at, (name, cell) in pairs if at != self.table.at
-                ]
-            counts = dict.fromkeys(self.classes, 0)
-            for labeled in self.table.labeled():
-                counts[str(self.table.label(labeled))] += 1
+            open_rows = (row for row in self._queue if self.table.label(row) is None)
+            row = min(open_rows, key=self._skips.__getitem__, default=None)
+            cells = {} if row is None else self.table.cells(row)
             return {
                 "row": row,
-                "cells": cells,
-                "classes": counts,
+                "cells": [[name, cell, self.table.picture(cell) is not None] for name, cell in cells.items()],
+                "classes": dict.fromkeys(self.classes, 0) | Counter(map(self.table.label, self.table.labeled())),
                 "rows": len(self.table.rows),
                 "history": self.history,
                 "fitting": self._n_fitted < self._n_changes,
                 "problem": self.problem,
-                "target": self.table.at,
                 "output": self.table.output.name,
             }
 
@@ -117,69 +125,40 @@ class Session:
         if not 0 <= row < len(self.table.rows) or not label.strip() or len(label) > 200 or not label.isprintable():
             raise ValueError("give the number of a row, and a label")
         with self._changed:
-            self.table.set_label(row, label)
+            self._set_label(row, label)
             if label not in self.classes:
                 self.classes.append(label)
             self._done.append(row)
-            self._note_change()
 
     def undo(self) -> None:
         """Takes the last label back, and shows its row again."""
         with self._changed:
             if self._done:
-                row = self._done[-1]
-                self.table.set_label(row, "")
+                self._set_label(self._done[-1], "")
                 self._queue.insert(0, self._done.pop())
-                self._later = [other for other in self._later if other != row]
-                self._note_change()
+                del self._skips[self._queue[0]]
 
     def skip(self, row: int) -> None:
         with self._changed:
-            self._later.append(row)
+            self._skips[row] += 1
 
-    def image(self, row: int, column: int) -> Path | None:
-        """The picture that a cell names."""
-        with self._changed:
-            is_there = 0 <= row < len(self.table.rows) and 0 <= column < len(self.table.names)
-            return self._image(row, column) if is_there else None
-
-    def close(self) -> None:
-        with self._changed:
-            self._is_open = False
-            self._changed.notify_all()
-
-    def _current(self) -> int | None:
-        open_rows = (row for row in self._queue if self.table.label(row) is None and row not in self._later)
-        skipped = (row for row in self._later if self.table.label(row) is None)
-        return next(open_rows, next(skipped, None))
-
-    def _image(self, row: int, column: int) -> Path | None:
-        name = self.table.rows[row][column]
-        if Path(name).suffix.lower() not in _IMAGES:
-            return None
-        path = self.table.folder / name
-        return path if path.is_file() else None
-
-    def _note_change(self) -> None:
+    def _set_label(self, row: int, label: str) -> None:
+        self.table.set_label(row, label)
         self._n_changes += 1
         self._changed.notify_all()
 
     def _keep_fitting(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: not self._is_open or self._n_fitted < self._n_changes)
-                if not self._is_open:
-                    return
+                self._changed.wait_for(lambda: self._n_fitted < self._n_changes)
                 fitting = self._n_changes
             try:
-                error, rows = self._refit()
-                problem = ""
+                (error, rows), problem = self._refit(), ""
             except Exception as failure:  # shown on the page; labels are saved in any case
                 error, rows, problem = None, [], str(failure) or type(failure).__name__
             with self._changed:
                 self._n_fitted, self.problem = fitting, problem
-                chosen = [int(row) for row in rows]
-                self._queue = [*chosen, *(row for row in self._queue if row not in set(chosen))]
+                self._queue = list(dict.fromkeys([*map(int, rows), *self._queue]))
                 if error is not None:
                     self.history.append(error)
 
@@ -202,30 +181,23 @@ class _Handler(BaseHTTPRequestHandler):
     server: LabelServer
 
     def do_GET(self) -> None:
-        path, query = self._checked()
-        if path == "/" and query is not None:
+        path, query = self._allowed()
+        if path == "/":
             self._send("text/html; charset=utf-8", _file("label.html"))
-        elif path == "/label.js":  # holds no data
+        elif path == "/label.js":
             self._send("text/javascript; charset=utf-8", _file("label.js"))
-        elif path == "/state" and query is not None:
+        elif path == "/state":
             self._send_state()
-        elif path == "/image" and query is not None:
-            picture = self.server.session.image(*(int(query.get(name, ["-1"])[0]) for name in ("row", "column")))
-            if picture is None:
-                self.send_error(HTTPStatus.NOT_FOUND)
-            else:
-                self._send(_IMAGES[picture.suffix.lower()], picture.read_bytes())
-        elif path is not None:
-            self.send_error(HTTPStatus.FORBIDDEN if query is None else HTTPStatus.NOT_FOUND)
+        elif path == "/image" and (picture := self._picture(query)) is not None:
+            self._send(_IMAGES[picture.suffix.lower()], picture.read_bytes())
+        elif path:
+            self.send_error(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        path, query = self._checked()
-        if path is None:
-            return
-        if query is None:
-            self.send_error(HTTPStatus.FORBIDDEN)
-            return
+        path, _ = self._allowed()
         session, length = self.server.session, self.headers.get("Content-Length", "")
+        if not path:
+            return
         try:
             if not length.isdecimal() or int(length) > _MOST_BODY:
                 raise ValueError("the request is too long")
@@ -242,29 +214,29 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError as problem:
             self._send("text/plain; charset=utf-8", str(problem).encode(), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _checked(self) -> tuple[str | None, dict[str, list[str]] | None]:
-        """The path and, if the token is right, the query; neither for a page whose host only leads here."""
-        port = self.server.server_port
-        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            self.send_error(HTTPStatus.FORBIDDEN)
-            return None, None
-        parts = urlsplit(self.path)
-        query = parse_qs(parts.query)
-        token = query.get("token", [""])[0].encode()
-        return parts.path, query if secrets.compare_digest(token, self.server.token.encode()) else None
+    def _allowed(self) -> tuple[str, dict[str, str]]:
+        """The path and the query; empty, after an error, without the token or for a page whose host only leads here."""
+        port, parts = self.server.server_port, urlsplit(self.path)
+        query = dict(parse_qsl(parts.query))
+        has_token = secrets.compare_digest(query.pop("token", "").encode(), self.server.token.encode())
+        is_ours = self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}")
+        if is_ours and (has_token or parts.path == "/label.js"):  # which holds no data
+            return parts.path, query
+        self.send_error(HTTPStatus.FORBIDDEN)
+        return "", {}
+
+    def _picture(self, query: dict[str, str]) -> Path | None:
+        """The picture in a cell: any other file is nobody's business."""
+        table, row = self.server.session.table, query.get("row", "")
+        is_row = row.isdecimal() and int(row) < len(table.rows)
+        return table.picture(table.cells(int(row)).get(query.get("name", ""), "")) if is_row else None
 
     def _send_state(self) -> None:
         self._send("application/json", json.dumps(self.server.session.state()).encode())
 
     def _send(self, kind: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
-        headers = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store"}
-        headers |= {
-            "Content-Security-Policy": _POLICY,
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-        }
-        for name, value in headers.items():
+        for name, value in (_HEADERS | {"Content-Type": kind, "Content-Length": str(len(content))}).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)

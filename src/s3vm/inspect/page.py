@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import io
-import os
 import platform
 import re
 import warnings
@@ -16,9 +15,9 @@ from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import numpy as np
+from joblib import cpu_count
 
 from s3vm import __version__
 from s3vm._utils import atomic
@@ -38,25 +37,16 @@ _COLORS = {"#000000": "currentColor", "#ffffff": "var(--paper)", "#cccccc": "var
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report.
+    """A section of a report; in a `text`, an empty line starts a new paragraph.
 
-    Parameters
-    ----------
-    heading : str
-    text : str
-        Plain text; an empty line starts a new paragraph.
-    table : mapping of column names to sequences, or None
-    figure : matplotlib figure or None
-        Black and white become the page's text and background colours, also in dark mode.
-    data : mapping of column names to sequences, or None
-        The numbers that the figure shows, offered for download as CSV.
+    Black and white of a `figure` become the page's colours, also in dark mode.
     """
 
     heading: str
     text: str = ""
     table: Table | None = None
     figure: "Figure | None" = None
-    data: Table | None = None
+    data: Table | None = None  # the numbers that the figure shows, offered for download as CSV
     folded: bool = False  # among the details at the end of the page
 
 
@@ -70,39 +60,27 @@ def write_page(
 ) -> Path:
     """Writes a report and returns its path.
 
-    Parameters
-    ----------
-    path : str or path
-    title : str
-    summary : str
-        The result in one plain sentence.
-    sections : Section objects
-    settings : mapping or None
-        Names and values, listed at the end, above the machine and the versions.
-    headline : mapping of names to str, or None
-        The few figures to show first; text after a line feed is shown small.
+    The `headline` has the few figures to show first, by name; their text after a line feed is shown small. The
+    `settings` are listed at the end, above the machine and the versions.
     """
     folder = resources.files("s3vm.inspect")
     script = folder.joinpath("sort.js").read_text("utf-8")
     now = datetime.now().astimezone()
-    sections = [*sections]
-    if settings:
-        values = [value if isinstance(value, str) else repr(value) for value in settings.values()]
-        sections.append(Section("Settings", table={"setting": list(settings), "value": values}, folded=True))
-    facts, columns = machine_facts(), ("name", "value")
-    table = dict(zip(columns, zip(*facts.items(), strict=True), strict=True))
-    sections.append(Section("Machine and versions", table=table, folded=True))
-    parts = [_section(number, section) for number, section in enumerate(sections)]
-    shown, folded = (
-        [part for part, section in zip(parts, sections, strict=True) if section.folded is is_folded]
-        for is_folded in (False, True)
-    )
-    details = "\n".join(["<details>", "<summary>Technical details</summary>", *folded, "</details>"])
+    values = {name: value if isinstance(value, str) else repr(value) for name, value in (settings or {}).items()}
+    tables = {"Settings": ("setting", values), "Machine and versions": ("name", machine_facts())}
+    facts = [
+        Section(heading, table={name: [*table], "value": [*table.values()]}, folded=True)
+        for heading, (name, table) in tables.items()
+        if table
+    ]
+    parts = {True: ["<details>", "<summary>Technical details</summary>"], False: []}  # by whether they are folded
+    for number, section in enumerate([*sections, *facts]):
+        parts[section.folded].append(_section(number, section))
     page = Template(folder.joinpath("page.html").read_text("utf-8")).substitute(
         title=escape(title),
         summary=_paragraphs(summary),
         headline=_headline(headline or {}),
-        sections="\n".join([*shown, details]),
+        sections="\n".join([*parts[False], *parts[True], "</details>"]),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         time=f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%d %B %Y, %H:%M %Z}</time>',
@@ -134,28 +112,38 @@ def _headline(figures: Mapping[str, str]) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
-    kinds = [' class="warning"' if part.startswith("Warning:") else "" for part in parts]
-    return "\n".join(f"<p{kind}>{escape(part)}</p>" for part, kind in zip(parts, kinds, strict=True))
+    parts = [escape(part.strip()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    warning = ' class="warning"'
+    return "\n".join(f"<p{warning * part.startswith('Warning:')}>{part}</p>" for part in parts)
 
 
 def _table(table: Table) -> str:
     columns = _columns(table)
     kinds = [' class="number"' if all(map(_is_number, column)) else "" for column in columns.values()]
-    lines = ['<div class="wide"><table>', "<thead><tr>"]
-    lines += [f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True)]
-    lines += ["</tr></thead>", "<tbody>"]
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True))
+    lines = []
     for row in zip(*columns.values(), strict=True):
-        cells = (
-            f"<td{kind}{_value(cell)}>{escape(cell_text(cell))}</td>" for cell, kind in zip(row, kinds, strict=True)
+        values = [f' data-value="{float(cell)!r}"' if isinstance(cell, int | float) else "" for cell in row]  # to sort
+        cells = zip(kinds, values, map(cell_text, row), strict=True)
+        lines.append(
+            "".join(["<tr>", *(f"<td{kind}{value}>{escape(cell)}</td>" for kind, value, cell in cells), "</tr>"])
         )
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return "\n".join([*lines, "</tbody>", "</table></div>"])
+    parts = [
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>',
+        "<tbody>",
+        *lines,
+        "</tbody>",
+        "</table></div>",
+    ]
+    return "\n".join(parts)
 
 
 def _columns(table: Table) -> dict[str, list[Any]]:
     """The columns as lists of plain Python objects."""
-    columns = {str(name): np.asarray(column, dtype=object).ravel().tolist() for name, column in table.items()}
+    columns = {
+        str(name): [cell.item() if isinstance(cell, np.generic) else cell for cell in column]
+        for name, column in table.items()
+    }
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the columns of a table have different lengths: {lengths}")
@@ -164,23 +152,17 @@ def _columns(table: Table) -> dict[str, list[Any]]:
 
 def _is_number(cell: Any) -> bool:
     """Whether a cell is right-aligned: a number, or text that starts with one."""
-    return cell is None or isinstance(cell, int | float | np.number) or bool(re.match(r"[-+−]?\d", str(cell)))
-
-
-def _value(cell: Any) -> str:
-    """The attribute that a cell with a rounded number is sorted by."""
-    return f' data-value="{float(cell)!r}"' if isinstance(cell, int | float | np.number) else ""
+    return cell is None or isinstance(cell, int | float) or bool(re.match(r"[-+−]?\d", str(cell)))
 
 
 def cell_text(cell: Any) -> str:
     """A value as a table shows it."""
-    if cell is None or (isinstance(cell, float | np.floating) and np.isnan(cell)):
+    if cell is None or cell != cell:
         return "–"
-    if isinstance(cell, bool | np.bool_):
+    if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int | np.integer):
-        return f"{cell:,}"
-    return f"{cell:.4g}" if isinstance(cell, float | np.floating) else str(cell)
+    form = "," if isinstance(cell, int) else ".4g" if isinstance(cell, float) else ""
+    return format(cell, form)
 
 
 def _download(data: Table, heading: str) -> str:
@@ -200,48 +182,30 @@ def _picture(figure: "Figure", prefix: str, label: str) -> str:
     """The figure as SVG in the page's font and colours, with ids that are unique in the page."""
     import matplotlib as mpl
 
-    buffer = io.BytesIO()
+    buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "s3vm"}), warnings.catch_warnings():
         # The browser has the glyphs that matplotlib lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format="svg", dpi=200, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    svg = ElementTree.fromstring(buffer.getvalue())
-    for parent in list(svg.iter()):
-        for child in list(parent):
-            if child.tag.endswith(("}metadata", "}style")):
-                parent.remove(child)
-    for element in svg.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        attributes = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
-        element.attrib.clear()
-        element.attrib.update({name: _attribute(name, value, prefix) for name, value in attributes.items()})
-    for size in ("width", "height", "version"):
-        svg.attrib.pop(size, None)
-    width = _REM_PER_INCH * figure.get_figwidth()
-    svg.attrib.update({"role": "img", "aria-label": label, "style": f"max-width: {width:.3g}rem"})
-    return ElementTree.tostring(svg, encoding="unicode")
+    style = f"max-width: {_REM_PER_INCH * figure.get_figwidth():.3g}rem"
+    head = f'<svg role="img" aria-label="{escape(label)}" style="{style}" viewBox='
 
+    def adapted(tag: re.Match[str]) -> str:
+        text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", tag[0].replace("xlink:", ""))
+        return re.sub("|".join(_COLORS), lambda color: _COLORS[color[0]], text)
 
-def _attribute(name: str, value: str, prefix: str) -> str:
-    if name == "id":
-        return prefix + value
-    if name == "href" and value.startswith("#"):
-        return f"#{prefix}{value[1:]}"
-    if name in ("style", "fill", "stroke", "clip-path"):
-        for plain, themed in _COLORS.items():
-            value = value.replace(plain, themed)
-        return value.replace("url(#", f"url(#{prefix}")
-    return value
+    svg = re.sub("<style.*?</style>", "", buffer.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"<[^!?>]+>", adapted, svg[svg.index("<svg") :])
+    return re.sub(r'<svg[^>]*? viewBox=("[^"]*")[^>]*>', lambda tag: f"{head}{tag[1]}>", svg, count=1)
 
 
 def machine_facts() -> dict[str, str]:
     """What a reader needs to judge times and to repeat a run, without names of people or hosts."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     info = Path("/proc/cpuinfo")
     name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     facts = {
         "processor": name[1] if name else platform.processor() or platform.machine(),
-        "cores": str(cores),
+        "cores": str(cpu_count()),
         "memory": f"{machine_memory() / 2**30:.3g} GiB",
         "system": f"{platform.system()} {platform.machine()}",
         "s3vm": __version__,

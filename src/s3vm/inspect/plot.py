@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.ndimage import uniform_filter1d
 
+from s3vm._utils.input_checks import printable
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.inspect import diagnostics
-from s3vm.inspect.diagnostics import Columns, Sample, class_names, final_classifier
+from s3vm.inspect.diagnostics import Sample, class_names, final_classifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,18 +61,13 @@ def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = _RESOLUTION
         Points of the grid in each direction.
     ax : matplotlib axes or None, default None
     """
-    return draw_boundary(Sample(clf, X if hasattr(X, "shape") else np.asarray(X), y), resolution=resolution, ax=ax)
-
-
-def draw_boundary(sample: Sample, *, resolution: int = _RESOLUTION, ax: Any = None) -> "Axes":
-    """Draws `decision_boundary`."""
-    clf, X, codes = sample.clf, sample.X, sample.codes
+    sample = Sample(clf, X, y)
+    X, codes, points = sample.X, sample.codes, sample.points
     if X.shape[1] != 2:
         raise ValueError(
             f"a decision boundary needs two features, but X has {X.shape[1]}: fit a classifier to two of them, or to "
             "two components of a PCA"
         )
-    points = sample.points
     low, high = points.min(axis=0), points.max(axis=0)
     edge = np.where(high > low, 0.06 * (high - low), 1.0)
     across, up = np.linspace(low - edge, high + edge, resolution).T
@@ -128,16 +125,18 @@ def learning_curve(clf: Any, *, ax: "FigureBase | Sequence[Axes] | None" = None)
     axes : array of matplotlib axes
     """
     history = diagnostics.history_columns(clf)
-    panels = {title: [name for name in names if name in history] for title, names in _PANELS.items()}
+    panels = {
+        title: {name: label for name, label in names.items() if name in history} for title, names in _PANELS.items()
+    }
     panels = {title: names for title, names in panels.items() if names}
     scores = getattr(getattr(final_classifier(clf), "safety_", None), "scores", None)
     axes = _panels(ax, len(panels))
     for panel, (title, names) in zip(axes, panels.items(), strict=True):
-        for name, color, dashes in zip(names, _COLORS, _DASHES, strict=False):
+        for (name, label), color, dashes in zip(names.items(), _COLORS, _DASHES, strict=False):
             curve = 1 - history[name] if name == "held_out_average_precision" else history[name]
             panel.plot(history["iteration"], curve, color=color, linewidth=0.8, alpha=0.35)
             look = {"color": color, "linestyle": dashes, "marker": "o" if len(curve) < _FEW else None, "markersize": 3}
-            panel.plot(history["iteration"], _smooth(curve), linewidth=1.6, label=_PANELS[title][name], **look)
+            panel.plot(history["iteration"], _smooth(curve), linewidth=1.6, label=label, **look)
         if title == "held-out rows" and scores:
             error = scores[0.0]["error"]
             panel.axhline(error, color=_GRAY, linewidth=1.2, linestyle="dotted", label="error, supervised")
@@ -168,11 +167,7 @@ def score_histogram(clf: Any, X: Any, y: Any, *, bins: int = 40, ax: "Axes | Non
     bins : int, default 40
     ax : matplotlib axes or None, default None
     """
-    return draw_scores(diagnostics.score_bins(Sample(clf, X, y), bins), ax=ax)
-
-
-def draw_scores(columns: Columns, *, ax: Any = None) -> "Axes":
-    """Draws `score_histogram`."""
+    columns = diagnostics.score_bins(Sample(clf, X, y), bins)
     left, right, unlabeled = (columns[name] for name in ("from", "to", "unlabelled"))
     counts = {name: column for name, column in columns.items() if name not in ("from", "to", "unlabelled")}
     binary = len(counts) == 2
@@ -221,11 +216,7 @@ def calibration(clf: Any, X: Any, y: Any, *, bins: int = 10, ax: "Axes | None" =
     bins : int, default 10
     ax : matplotlib axes or None, default None
     """
-    return draw_calibration(diagnostics.reliability(clf, X, y, bins), class_names(clf), ax=ax)
-
-
-def draw_calibration(points: Columns, names: list[str], *, ax: Any = None) -> "Axes":
-    """Draws `calibration` for classes of these names."""
+    points, names = diagnostics.reliability(clf, X, y, bins), class_names(clf)
     ax, ink = _axes(ax)
     binary = len(names) == 2
     height = 0.18 * points["rows"] / points["rows"].max()
@@ -268,24 +259,19 @@ def _panels(ax: Any, count: int) -> Array:
 
 def _ticks(top: int, count: int) -> list[int]:
     """A few round positive numbers up to `top`."""
-    step = max(top // count, 1)
-    size = 10 ** (len(str(step)) - 1)
-    step = -(-step // size) * size
-    return list(range(step, top + 1, step))
+    locator = optional("matplotlib.ticker", "report").MaxNLocator(count, integer=True)
+    return [int(tick) for tick in locator.tick_values(0, top) if 0 < tick <= top]
 
 
 def _smooth(curve: Array) -> Array:
     """The running mean over a tenth of the iterations."""
-    half = len(curve) // 20
-    total = np.concatenate([[0.0], np.cumsum(curve)])
-    at = np.arange(len(curve))
-    low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, len(curve))
-    return (total[high] - total[low]) / (high - low)
+    total, counts = (
+        uniform_filter1d(values, 2 * (len(curve) // 20) + 1, mode="constant") for values in (curve, np.ones(len(curve)))
+    )
+    return total / counts
 
 
 def _label_text(name: str) -> str:
     """The name shortened to one line, with dollar signs escaped, which matplotlib takes for mathematics."""
-    name = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
-    if len(name) > _MAX_LENGTH:
-        name = name[: _MAX_LENGTH - 1] + "…"
-    return name.replace("$", r"\$")
+    name = name if len(name) <= _MAX_LENGTH else name[: _MAX_LENGTH - 1] + "…"
+    return printable(name).replace("$", r"\$")
