@@ -106,12 +106,7 @@ def promising(losses: Array) -> Array:
 
 
 def select(
-    codes: Array,
-    supervised: Array,
-    held_out: Array,
-    shares: Array,
-    labeled_shares: Array,
-    groups: Array | None = None,
+    codes: Array, supervised: Array, held_out: Array, shares: Array, labeled_shares: Array, groups: Array | None = None
 ) -> Array:
     """The candidates that beat the supervised solution by a standard error, row by row, and are near the best of them.
 

@@ -14,7 +14,7 @@ from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.choice import warn_of_collapse
-from s3vm.estimators.dask import Cluster, check_remote_fit, cluster_rows, cluster_solver, lazily
+from s3vm.estimators.dask import check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
 from s3vm.estimators.parameters import NestedParameters
 from s3vm.estimators.planning import Tuning
@@ -261,7 +261,11 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
         rules = StoppingRules(self.max_seconds, self.early_stopping, checkpoint, every, resume)
         if is_dask(X) or is_dask(X_unlabeled):
             check_remote_fit(self, X, {"sample_weight": sample_weight, "groups": groups, "checkpoint": checkpoint})
-            return self._fit_remote(X, y, X_unlabeled, rules)
+            chosen, backend = cluster_solver(self.solver), training_backend(self)
+            with cluster_rows(self, X, y, X_unlabeled, backend) as (labeled, on_cluster):
+                self._learn(labeled, backend, source=on_cluster, rules=rules, with_solver=chosen)
+            self._fitted_rows = None  # labelled rows only
+            return self
         if checkpoint is not None:
             check_checkpointing(self)
         previous = resume_point(self) if self.warm_start else None
@@ -358,16 +362,6 @@ class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
 
     def _check_settings(self) -> None:
         check_estimator(self)
-
-    def _fit_remote(
-        self, X: Any, y: Any, X_unlabeled: Any, rules: StoppingRules, cluster: Callable[[], Cluster] = Cluster.of
-    ) -> Self:
-        """Learn from dask collections; the cluster is looked for once the settings are known to be valid."""
-        chosen, backend = cluster_solver(self.solver), training_backend(self)
-        with cluster_rows(self, X, y, X_unlabeled, cluster(), backend) as (rows, source):
-            self._learn(rows, backend, source=source, rules=rules, with_solver=chosen)
-        self._fitted_rows = None  # labelled rows only
-        return self
 
     @with_advice('give fewer rows, or solver="tsg" with X_unlabeled=source, whose memory does not grow with the rows')
     @one_blas_thread

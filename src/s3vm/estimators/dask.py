@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_consistent_length
@@ -24,31 +24,6 @@ from s3vm.sources.dask import ClusterSource, Engine, Part, direct, finished, var
 _PATIENCE = 30.0
 
 
-class Cluster(NamedTuple):
-    """A client, and the seconds after which a silent worker counts as lost."""
-
-    client: Any
-    patience: float
-
-    @classmethod
-    def of(cls, client: Any = None, patience: Any = None) -> "Cluster":
-        """The given client and patience, by default the current client and Dask's setting ``s3vm.patience``."""
-        if client is None:
-            try:
-                client = optional("distributed", "dask").get_client()
-            except ValueError:
-                raise ValueError(
-                    "there is no Dask client: create one first, for example client = dask.distributed.Client(), which "
-                    "starts workers on this machine"
-                ) from None
-        if client.asynchronous:
-            raise ValueError("fit cannot wait for an asynchronous Dask client: give Client(..., asynchronous=False)")
-        if patience is None:
-            patience = optional("dask", "dask").config.get("s3vm.patience", _PATIENCE)
-        check("patience", patience, above(0))
-        return cls(client, patience)
-
-
 def cluster_solver(spec: str | Solver) -> Solver:
     """The solver of that name, with defaults for a cluster, or the configured one; it must work where the rows are."""
     chosen = solver(spec)
@@ -62,46 +37,53 @@ def cluster_solver(spec: str | Solver) -> Solver:
 
 @contextmanager
 def cluster_rows(
-    estimator: Any, X: Any, y: Any, X_unlabeled: Any, cluster: Cluster, backend: Backend
+    estimator: Any, X: Any, y: Any, X_unlabeled: Any, backend: Backend
 ) -> Iterator[tuple[TrainingRows, ClusterSource | None]]:
     """The labelled rows, brought here, and the unlabelled ones, left where they are until this ends."""
-    client = cluster.client
+    client, patience = _current_client()
     blocks = _blocks(X, y)
     if X_unlabeled is not None:
         blocks += [(block, None) for block in _partitions(X_unlabeled)]
+    mark, dtype = estimator.unlabeled, estimator.dtype
     with client.as_current(), direct(client):
-        rows, source = _load(estimator, blocks, cluster, backend)
+        prepared = optional("dask", "dask").delayed(_prepared, pure=False)
+        parts = client.compute([prepared(i, *block, mark, dtype) for i, block in enumerate(blocks)])
+        summaries = finished(client, client.map(_summary, parts, pure=False), patience)
+        counts, labeled, labels, moments = zip(*summaries, strict=True)
+        widths = sorted({part.shape[1] for part in labeled})
+        if len(widths) > 1:
+            raise ValueError(f"all partitions need the same number of columns, but they have {widths}")
+        # As objects: blocks may have labels of several kinds, which NumPy would convert to one.
+        all_labels = np.array([label for part in labels for label in part.tolist()], dtype=object)
+        known = checked_labels(all_labels, mark, some_unlabeled=sum(counts) > 0)
+        rows = checked_rows(estimator, stack([part for part in labeled if part.shape[0]]), reset=True, backend=backend)
+        if hasattr(X, "columns"):
+            _check_feature_names(estimator, getattr(X, "_meta", X), reset=True)
+        given, source = TrainingRows(rows, known, np.ones(len(known))), None
+        if sum(counts):
+            engine = Engine(estimator.backend, dtype, estimator.n_jobs, estimator.cache_bytes)
+            source = ClusterSource(client, parts, counts, rows.shape[1], variance_from(moments), engine, patience)
         try:
-            if hasattr(X, "columns"):
-                _check_feature_names(estimator, getattr(X, "_meta", X), reset=True)
-            yield rows, source
+            yield given, source
         finally:
             if source is not None:
                 source.close()
 
 
-def _load(
-    estimator: Any, blocks: list[tuple[Any, Any]], cluster: Cluster, backend: Backend
-) -> tuple[TrainingRows, ClusterSource | None]:
-    client, patience = cluster
-    mark, dtype = estimator.unlabeled, estimator.dtype
-    prepared = optional("dask", "dask").delayed(_prepared, pure=False)
-    parts = client.compute([prepared(i, *block, mark, dtype) for i, block in enumerate(blocks)])
-    summaries = finished(client, client.map(_summary, parts, pure=False), patience)
-    counts, labeled, labels, moments = zip(*summaries, strict=True)
-    widths = sorted({part.shape[1] for part in labeled})
-    if len(widths) > 1:
-        raise ValueError(f"all partitions need the same number of columns, but they have {widths}")
-    # As objects: blocks may have labels of several kinds, which NumPy would convert to one.
-    all_labels = [label for part in labels for label in part.tolist()]
-    y = checked_labels(np.array(all_labels, dtype=object), mark, some_unlabeled=sum(counts) > 0)
-    X = stack([part for part in labeled if part.shape[0]])
-    X = checked_rows(estimator, X, reset=True, backend=backend)
-    rows = TrainingRows(X, y, np.ones(len(y)))
-    if not sum(counts):
-        return rows, None
-    engine = Engine(estimator.backend, dtype, estimator.n_jobs, estimator.cache_bytes)
-    return rows, ClusterSource(client, parts, counts, X.shape[1], variance_from(moments), engine, patience)
+def _current_client() -> tuple[Any, float]:
+    """The current client, and the seconds after which a silent worker counts as lost."""
+    try:
+        client = optional("distributed", "dask").get_client()
+    except ValueError:
+        raise ValueError(
+            "there is no Dask client: create one first, for example client = dask.distributed.Client(), which "
+            "starts workers on this machine"
+        ) from None
+    if client.asynchronous:
+        raise ValueError("fit cannot wait for an asynchronous Dask client: give Client(..., asynchronous=False)")
+    patience = optional("dask", "dask").config.get("s3vm.patience", _PATIENCE)
+    check("patience", patience, above(0))
+    return client, patience
 
 
 def check_remote_fit(estimator: Any, X: Any, given: dict[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """Names of version 0.1 that will be removed in 0.3."""
 
+from contextlib import nullcontext
 from typing import Any
 
+from s3vm._utils.optional import optional
 from s3vm._utils.warn import warn
 from s3vm.estimators.classifier import S3VMClassifier
-from s3vm.estimators.dask import Cluster
 from s3vm.estimators.settings import inherits_settings
-from s3vm.estimators.validation import renamed
 from s3vm.solvers import Solver, SolverName
-from s3vm.training.loop import StoppingRules
 
 
 class DaskS3VMClassifier(S3VMClassifier):
@@ -27,11 +26,9 @@ class DaskS3VMClassifier(S3VMClassifier):
         self.client, self.patience = client, patience
 
     def fit(self, X: Any, y: Any, *, X_unlabeled: Any = None, unlabeled: Any = None) -> "DaskS3VMClassifier":  # type: ignore[override]
-        self._check_settings()
-        X_unlabeled = renamed(X_unlabeled, unlabeled)
-        rules = StoppingRules(self.max_seconds, self.early_stopping)
-        self._fit_remote(X, y, X_unlabeled, rules, lambda: Cluster.of(self.client, self.patience))
-        return self
+        client = nullcontext() if self.client is None else self.client.as_current()
+        with client, optional("dask", "dask").config.set({"s3vm.patience": self.patience}):
+            return super().fit(X, y, X_unlabeled=X_unlabeled, unlabeled=unlabeled)
 
     def to_local(self) -> S3VMClassifier:
         """The fitted model as an `S3VMClassifier`."""

@@ -1,12 +1,12 @@
 """`TableEncoder`: the columns of a table as features on scales that suit a kernel."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from s3vm._utils.arrays import as_rows
 from s3vm._utils.settings import check, invalid
@@ -27,6 +27,7 @@ REACH = 4.0  # spreads beyond which measurements are squashed
 _NORMAL = 1.349  # interquartile range of a normal distribution of variance 1
 _UNIFORM = 1.5  # ratio of the columns' ranges up to which they look like one unit
 _FEWEST_ALIKE = 8  # columns
+_MATRIX: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -104,43 +105,39 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         y : labels, some of them missing or equal to `unlabeled`, or None
         """
         check("scale", self.scale, "auto", *SCALES)
-        columns = _columns_of(X)
         self.__dict__.pop("feature_names_in_", None)
-        if columns is None:
-            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            n_rows, self.plan_ = X.shape[0], ()
+        table = _columns_of(X)
+        if table is None:
+            X = validate_data(self, X, **_MATRIX)
+            n_rows = X.shape[0]
         else:
-            columns = {name: Column.of(values) for name, values in columns.items()}
-            n_rows = max((len(column.is_known) for column in columns.values()), default=0)
+            table = {name: Column.of(values) for name, values in table.items()}
+            n_rows = max((len(column.is_known) for column in table.values()), default=0)
         at = np.arange(n_rows)
         if n_rows > _SAMPLE:
             at = np.sort(np.random.RandomState(0).choice(n_rows, _SAMPLE, replace=False))
-        if columns is not None:
-            self.plan_ = self._plan({name: column.at(at) for name, column in columns.items()})
+        self.plan_ = () if table is None else self._plan({name: column.at(at) for name, column in table.items()})
 
         def rows_at(positions: Array) -> Rows:
-            if columns is None:
+            if table is None:
                 return X[positions]
-            return encoded(self.plan_, {name: column.at(positions) for name, column in columns.items()}, Misfits())
+            return encoded(self.plan_, {name: column.at(positions) for name, column in table.items()}, Misfits())
 
         rows = rows_at(at)
-        stays = columns is not None or sparse.issparse(X) or self.scale == "none"
+        stays = table is not None or sparse.issparse(X) or self.scale == "none"
         self.center_ = np.zeros(rows.shape[1]) if stays else np.median(rows.astype(np.float64), axis=0)
         self.target_ = None if getattr(y, "name", None) is None else str(y.name)
-        self._choose_scale(_centered(rows, self.center_), y, lambda chosen: _centered(rows_at(chosen), self.center_))
-        return self.described()
+        self.described()
+        self._choose_scale(self._centered(rows), y, lambda chosen: self._centered(rows_at(chosen)))
+        return self
 
     def transform(self, X: Any) -> Rows:
         """The features of the rows, of which some may have values that `fit` did not see: a warning says how many."""
         check_is_fitted(self, "factors_")
         columns, misfits = _columns_of(X), Misfits()
         if columns is None:
-            X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-            if X.shape[1] != self.n_features_in_:
-                raise ValueError(f"X has {X.shape[1]} features, but TableEncoder is expecting {self.n_features_in_}")
-            if hasattr(self, "feature_names_in_"):
-                warn("X has no column names, but TableEncoder was fitted with them: columns are taken in that order")
-        rows = self.encode(X if columns is None else columns, misfits)
+            columns = validate_data(self, X, reset=False, **_MATRIX)
+        rows = self.encode(columns, misfits)
         for sentence in misfits.sentences():
             warn(sentence)
         return rows
@@ -148,7 +145,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def encode(self, batch: Any, misfits: Misfits) -> Rows:
         """The features of a dict of columns, or of a matrix, which is not checked; counts values that do not fit."""
         if not self.plan_:
-            return self._scaled(_centered(batch, self.center_))
+            return self._scaled(self._centered(batch))
         if not isinstance(batch, Mapping):  # a matrix of these columns
             names = self.columns if batch.shape[1] < len(self.plan_) else [plan.name for plan in self.plan_]
             batch = dict(zip(names, batch.toarray().T if sparse.issparse(batch) else batch.T, strict=True))
@@ -187,36 +184,44 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return plan
 
     def described(self) -> "TableEncoder":
-        """Sets what follows from the plan and the factors."""
-        self.n_features_in_ = len(self.plan_ or self.factors_)
+        """Sets what follows from the plan and the center."""
+        self.n_features_in_ = len(self.plan_ or self.center_)
         if self.plan_:
             self.feature_names_in_ = np.array([plan.name for plan in self.plan_], dtype=object)
-        self.measured_ = np.concatenate([plan.is_measured for plan in self.plan_] or [self.factors_ > 0])
+        self.measured_ = np.concatenate([plan.is_measured for plan in self.plan_] or [np.ones(len(self.center_), bool)])
         return self
 
-    def _choose_scale(self, rows: Rows, y: Any, rows_at: Any) -> None:
-        measured = np.concatenate([plan.is_measured for plan in self.plan_] or [np.ones(rows.shape[1], dtype=bool)])
-        candidates = _factors(rows, measured)
-        self.measured_, self.briers_ = measured, {}
-        self.scale_ = ("common" if _alike(rows, measured) else "each") if self.scale == "auto" else self.scale
-        if self.scale == "auto" and y is not None and np.count_nonzero(measured) > 1:
-            at, codes = self._labeled(y)
-            judged = _Judge.of(codes)
-            if judged is not None:
-                labeled = rows_at(at[judged.at])
-                for name in candidates:
-                    self.scale_, self.factors_ = name, candidates[name]
-                    self.briers_[name] = judged.brier(self._scaled(labeled))
-                self.scale_ = min(self.briers_, key=lambda name: self.briers_[name])
+    def _choose_scale(self, rows: Rows, y: Any, rows_at: Callable[[Array], Rows]) -> None:
+        candidates, self.briers_ = _factors(rows, self.measured_), {}
+        self.scale_ = ("common" if _alike(rows, self.measured_) else "each") if self.scale == "auto" else self.scale
+        if self.scale == "auto" and y is not None and np.count_nonzero(self.measured_) > 1:
+            at, codes, folds = self._judges(y)
+            labeled = rows_at(at)
+            for self.scale_, self.factors_ in candidates.items() if len(at) else ():
+                X = self._scaled(labeled)
+                grid = Grid(X, codes, np.ones(len(codes)), folds, _CS, _FACTORS)
+                cell = best_cell(RBF("median").resolve(X, seed=0), grid)
+                self.briers_[self.scale_] = float(cell.losses.mean())
+            self.scale_ = min(self.briers_, key=lambda name: self.briers_[name], default=self.scale_)
         self.factors_ = candidates.get(self.scale_, np.ones(rows.shape[1]))
 
-    def _labeled(self, y: Any) -> tuple[Array, Array]:
-        """The numbers of the labelled rows, and the codes of their classes."""
+    def _judges(self, y: Any) -> tuple[Array, Array, Array]:
+        """Labelled rows by which scales are compared: their numbers, classes and folds; none if there are too few."""
         y = as_column(y)
         at = np.flatnonzero(is_labeled(y, None))
         if self.unlabeled is not None:
             at = at[is_labeled(y[at], self.unlabeled)]
-        return at, np.unique(checked_labels(y[at], None, False), return_inverse=True)[1] if len(at) else at
+        at = at[np.sort(np.random.RandomState(0).permutation(len(at))[:_MOST])]
+        if len(at) >= _FEWEST:
+            codes = np.unique(checked_labels(y[at], None, False), return_inverse=True)[1]
+            folds = stratified_folds(codes, _FOLDS, 0)
+            if codes.max() > 0 and folds.max() > 0:
+                return at, codes, folds
+        nothing = np.empty(0, np.intp)
+        return nothing, nothing, nothing
+
+    def _centered(self, rows: Rows) -> Rows:
+        return rows if sparse.issparse(rows) or not self.center_.any() else (rows - self.center_).astype(np.float32)
 
     def _scaled(self, rows: Rows) -> Rows:
         """Centred rows on the scale that was chosen; a measurement x becomes x / sqrt(1 + (x / 4)^2) if on its own."""
@@ -243,10 +248,6 @@ def _columns_of(X: Any) -> dict[str, Any] | None:
     return {str(name): X[name] for name in names}
 
 
-def _centered(rows: Rows, center: Array) -> Rows:
-    return rows if sparse.issparse(rows) or not center.any() else (rows - center).astype(np.float32)
-
-
 def _factors(rows: Rows, measured: Array) -> dict[str, Array]:
     """The factors of each scale on the features; only measurements have any but 1."""
     if sparse.issparse(rows):
@@ -256,11 +257,9 @@ def _factors(rows: Rows, measured: Array) -> dict[str, Array]:
         spread = rows.std(axis=0, dtype=np.float64)
         robust = np.where(high > low, (high - low) / _NORMAL, spread)
     spread, robust = spread.astype(np.float64), robust.astype(np.float64)
-    of_all = float(np.sqrt(np.mean(spread[measured] ** 2))) if measured.any() else 1.0
-    return {
-        "each": np.where(measured & (robust > 0), 1 / np.where(robust > 0, robust, 1.0), 1.0),
-        "common": np.where(measured, 1 / (of_all or 1.0), 1.0),
-    }
+    of_all = np.sqrt(np.mean(spread[measured] ** 2)) if measured.any() else 1.0
+    scales = {"each": np.where(robust > 0, robust, 1.0), "common": of_all or 1.0}
+    return {name: np.where(measured, 1 / scale, 1.0) for name, scale in scales.items()}
 
 
 def _alike(rows: Rows, measured: Array) -> bool:
@@ -269,26 +268,3 @@ def _alike(rows: Rows, measured: Array) -> bool:
         return False
     widths = np.ptp(rows[:, measured], axis=0)
     return bool(np.quantile(widths, 0.9) <= _UNIFORM * max(np.median(widths), 1e-300))
-
-
-class _Judge(NamedTuple):
-    """Labelled rows that scales are judged by: which of them, their classes and their folds."""
-
-    at: Array
-    codes: Array
-    folds: Array
-
-    @classmethod
-    def of(cls, codes: Array) -> "_Judge | None":
-        at = np.sort(np.random.RandomState(0).permutation(len(codes))[:_MOST])
-        codes = np.unique(codes[at], return_inverse=True)[1]
-        if len(at) < _FEWEST or codes.max() == 0:
-            return None
-        folds = stratified_folds(codes, _FOLDS, 0)
-        return None if folds.max() < 1 else cls(at, codes, folds)
-
-    def brier(self, rows: Rows) -> float:
-        """The Brier score of the supervised SVM on rows held out."""
-        kernel = RBF("median").resolve(rows, seed=0)
-        grid = Grid(rows, self.codes, np.ones(len(self.codes)), self.folds, _CS, _FACTORS)
-        return float(best_cell(kernel, grid).losses.mean())

@@ -45,15 +45,7 @@ def is_dask(X: Any) -> bool:
 
 
 def given_rows(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    groups: Any,
-    X_unlabeled: Any,
-    *,
-    reset: bool,
-    backend: Backend,
+    estimator: Any, X: Any, y: Any, sample_weight: Any, groups: Any, X_unlabeled: Any, *, reset: bool, backend: Backend
 ) -> tuple[TrainingRows, Source | None]:
     """Rows with their labels and weights, and the source of the unlabelled ones, if they do not come from X."""
     given, source = X, None

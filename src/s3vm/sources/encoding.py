@@ -56,34 +56,16 @@ class Misfits:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What a column becomes.
-
-    Attributes
-    ----------
-    name : str
-    kind : "number", "boolean", "category", "date", "text" or "left out"
-    center : float
-        Subtracted from numbers and dates; what a missing value counts as.
-    values : tuple of str
-        Values of a category, the most common first, or terms of a text; cycles of a date.
-    n_own : int
-        How many values of a category have a feature each; the others share one.
-    weights : tuple of float
-        Of the terms of a text, the logarithm of their inverse document frequency.
-    flag : bool
-        Whether a feature says that the value is missing.
-    note : str
-        Why a column is left out.
-    """
+    """What a column becomes."""
 
     name: str
-    kind: str
-    center: float = 0.0
-    values: tuple[str, ...] = ()
-    n_own: int = 0
-    weights: tuple[float, ...] = ()
-    flag: bool = False
-    note: str = ""
+    kind: str  # one of `KINDS`
+    center: float = 0.0  # subtracted from numbers and dates; what a missing value counts as
+    values: tuple[str, ...] = ()  # of a category, the most common first; terms of a text; cycles of a date
+    n_own: int = 0  # values of a category with a feature each; the others share one
+    weights: tuple[float, ...] = ()  # of the terms of a text: the logarithm of their inverse document frequency
+    flag: bool = False  # whether a feature says that the value is missing
+    note: str = ""  # why a column is left out
 
     def __post_init__(self) -> None:
         """Checks what may come from an untrusted file."""
@@ -107,10 +89,8 @@ class ColumnPlan:
                 own = [f"{self.name}={value}" for value in self.values[: self.n_own]]
                 names = [*own, f"{self.name}: other"] if self.n_own < len(self.values) else own
             case "date":
-                names = [
-                    self.name,
-                    *(f"{self.name}: {wave} of {part}" for part in self.values for wave in ("sin", "cos")),
-                ]
+                waves = (f"{self.name}: {wave} of {part}" for part in self.values for wave in ("sin", "cos"))
+                names = [self.name, *waves]
             case "text":
                 names = [f"{self.name}: {term}" for term in self.values]
             case _:
@@ -169,10 +149,8 @@ class ColumnPlan:
 
     def _terms(self, column: Column) -> Rows:
         """Tf-idf, rows of length 1, in which the logarithm of a term's count counts."""
-        counts = CountVectorizer(vocabulary=list(self.values), token_pattern=_TERM.pattern).transform(
-            [*column.texts, ""]
-        )
-        counts = sparse.csr_array(counts.astype(np.float64))
+        vectorizer = CountVectorizer(vocabulary=list(self.values), token_pattern=_TERM.pattern, dtype=np.float64)
+        counts = sparse.csr_array(vectorizer.transform([*column.texts, ""]))
         counts.data = (1 + np.log(counts.data)) * np.array(self.weights)[counts.indices]
         return normalize(counts).astype(np.float32)[column.codes]
 
@@ -190,9 +168,8 @@ def plan_column(name: str, column: Column, wanted: str | None = None) -> ColumnP
         numbers = values[kind]()
         middle = float(np.nanmedian(numbers)) if not np.isnan(numbers).all() else 0.0
         center = float(middle >= 0.5) if kind == "boolean" else middle
-        return ColumnPlan(
-            name, kind, center, _cycles(numbers) if kind == "date" else (), flag=flag or bool(np.isnan(numbers).any())
-        )
+        cycles = _cycles(numbers) if kind == "date" else ()
+        return ColumnPlan(name, kind, center, cycles, flag=flag or bool(np.isnan(numbers).any()))
     counts = column.as_text().counts()
     if kind == "category":
         common = [value for value, _ in counts.most_common(_MOST_SEEN)]

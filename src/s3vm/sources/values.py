@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from numbers import Real
 from typing import Any
 
@@ -65,8 +66,9 @@ class Column:
         return self._each(_day) if self.numbers is None else self.numbers
 
     def as_booleans(self) -> Array:
-        numbers = self._each(lambda text: BOOLEANS.get(text.lower(), _number(text))) if self.numbers is None else None
-        return self.as_numbers() if numbers is None else numbers
+        if self.numbers is not None:
+            return self.as_numbers()
+        return self._each(lambda text: BOOLEANS.get(text.lower(), _number(text)))
 
     def as_text(self) -> "Column":
         if self.numbers is None:
@@ -150,19 +152,9 @@ def _number(text: str) -> float:
 
 def _day(text: str) -> float:
     """Days since 1970 of a date in one of the usual formats; NaN for other text."""
-    if not (6 <= len(text) <= 40 and text[0].isalnum() and any(map(str.isdigit, text))):
-        return np.nan
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = next(filter(None, (_parsed(text, form) for form in _DATE_FORMATS)), None)  # type: ignore[assignment]
-    return (
-        np.nan if moment is None else float(_days(np.array([moment.replace(tzinfo=None)], dtype="datetime64[us]"))[0])
-    )
-
-
-def _parsed(text: str, form: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, form)
-    except ValueError:
-        return None
+    if 6 <= len(text) <= 40 and text[0].isalnum() and any(map(str.isdigit, text)):
+        for form in ("ISO 8601", *_DATE_FORMATS):
+            with suppress(ValueError):
+                moment = datetime.strptime(text, form) if form in _DATE_FORMATS else datetime.fromisoformat(text)
+                return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(days=1)
+    return np.nan

@@ -1,7 +1,6 @@
 """The history of a run: a line per iteration, and learning curves on labelled rows that were held out."""
 
 from array import array
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -80,10 +79,9 @@ class HistoryLog:
     """The lines of the history so far. Memory is bounded: of very many lines, every second one is dropped."""
 
     def __init__(self, problem: Problem) -> None:
-        self._held_out, self._scores = HeldOutRows(problem), list[Array]()
-        self._lines: dict[str, array[float]] = {}
-        self._curves: dict[str, array[float]] = {}
-        self._stride = 1
+        self._held_out, self._stride = HeldOutRows(problem), 1
+        self._columns: dict[str, array[float]] = {}
+        self._waiting: list[tuple[dict[str, float], Array | None]] = []  # lines, whose scores are evaluated together
         self.last: dict[str, float] = {}
         self._last_scores: Array | None = None
 
@@ -94,72 +92,60 @@ class HistoryLog:
         self.last = {"iteration": state.iteration, **state.record}
         scores = state.labeled_scores() if self._held_out else None
         self._last_scores = None if scores is None else self._held_out.scores_of(scores)
-        if state.iteration % self._stride:
-            return
-        self._add_last()
-        if len(self._scores) == _SCORES_AT_ONCE:
-            self._evaluate_scores()
-        if len(self._lines["iteration"]) > _MAX_LINES:
-            self._thin()
+        if state.iteration % self._stride == 0:
+            self._waiting.append((self.last, self._last_scores))
+        if len(self._waiting) == _SCORES_AT_ONCE:
+            self._evaluate()
 
     def history(self) -> History:
         """The history, which ends with the last iteration."""
-        if self.last and (not self._lines or self._lines["iteration"][-1] != self.last["iteration"]):
-            self._add_last()
-        self._evaluate_scores()
-        columns = {"iteration": np.empty(0)} | self._lines | self._curves
+        self._evaluate()
+        if self.last and (not self._columns or self._columns["iteration"][-1] != self.last["iteration"]):
+            self._append([(self.last, self._last_scores)])
+        columns = {"iteration": np.empty(0)} | self._columns
         return {name: np.array(values, np.intp if name == "iteration" else None) for name, values in columns.items()}
 
     def to_checkpoint(self) -> dict[str, Any]:
         """What `restore` needs."""
-        self._evaluate_scores()
-        parts = {"lines": self._lines, "curves": self._curves}
-        arrays = {name: {key: np.array(values) for key, values in part.items()} for name, part in parts.items()}
-        return {**arrays, "stride": self._stride, "last": self.last, "scores": self._last_scores}
+        self._evaluate()
+        columns = {name: np.array(values) for name, values in self._columns.items()}
+        return {"columns": columns, "stride": self._stride, "last": self.last, "scores": self._last_scores}
 
     def restore(self, stored: dict[str, Any]) -> None:
         """Continues the log of a checkpoint; a ValueError if it is invalid."""
-        for name, part in (("lines", self._lines), ("curves", self._curves)):
-            _append(part, stored[name])
+        self._columns = columns = {name: array("d", values) for name, values in stored["columns"].items()}
         self._stride, self.last, self._last_scores = stored["stride"], stored["last"], stored["scores"]
-        columns = self._lines | self._curves
         if not self.last and not columns:  # a run that made no iteration
             return
         if not (
             all(isinstance(name, str) for name in (*columns, *self.last))
             and all(isinstance(value, int | float) for value in self.last.values())
             and len({len(values) for values in columns.values()}) == 1
-            and np.isfinite(self._lines["iteration"]).all()
+            and np.isfinite(columns.get("iteration", np.nan)).all()
             and "iteration" in self.last
             and is_integer(self._stride)
             and (self._last_scores is None or self._held_out.fits(self._last_scores))
         ):
             raise ValueError("the checkpoint's record of the history is invalid")
 
-    def _add_last(self) -> None:
-        _append(self._lines, {name: [value] for name, value in self.last.items()})
-        if self._last_scores is not None:
-            self._scores.append(self._last_scores)
+    def _evaluate(self) -> None:
+        """Adds the lines that are waiting; drops every second line while there are too many."""
+        if self._waiting:
+            self._append(self._waiting)
+            self._waiting = []
+        while len(self._columns.get("iteration", ())) > _MAX_LINES:
+            self._stride *= 2
+            at = [k for k, number in enumerate(self._columns["iteration"]) if number % self._stride == 0]
+            self._columns = {name: array("d", [values[k] for k in at]) for name, values in self._columns.items()}
 
-    def _evaluate_scores(self) -> None:
-        if self._scores:
-            _append(self._curves, self._held_out.curves(np.array(self._scores)))
-            self._scores.clear()
-
-    def _thin(self) -> None:
-        self._evaluate_scores()
-        self._stride *= 2
-        at = [k for k, number in enumerate(self._lines["iteration"]) if number % self._stride == 0]
-        for part in (self._lines, self._curves):
-            for name, values in part.items():
-                part[name] = array("d", [values[k] for k in at])
-
-
-def _append(columns: "dict[str, array[float]]", more: Mapping[str, Any]) -> None:
-    """Appends lines, which may lack columns or have new ones; these are filled up with NaN."""
-    n_before = len(next(iter(columns.values()))) if columns else 0
-    for name, values in more.items():
-        columns.setdefault(name, array("d", [np.nan] * n_before)).extend(values)
-    n_now = max(map(len, columns.values()), default=0)
-    for values in columns.values():
-        values.extend([np.nan] * (n_now - len(values)))
+    def _append(self, lines: list[tuple[dict[str, float], Array | None]]) -> None:
+        """Appends lines, which may lack columns or have new ones; these are filled up with NaN."""
+        names = {name: None for line, _ in lines for name in line}
+        more: dict[str, Any] = {name: [line.get(name, np.nan) for line, _ in lines] for name in names}
+        scores = [part for _, part in lines if part is not None]
+        if scores:
+            more |= self._held_out.curves(np.array(scores))
+        n_before = len(self._columns.get("iteration", ()))
+        for name in {**self._columns, **more}:
+            column = self._columns.setdefault(name, array("d", [np.nan] * n_before))
+            column.extend(more.get(name, [np.nan] * len(lines)))
