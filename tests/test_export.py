@@ -16,6 +16,7 @@ import pytest
 from experiments.printed_tsg import PrintedTSG
 from scipy import sparse
 from sklearn.datasets import load_digits, load_iris, make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -222,6 +223,18 @@ def test_onnx_of_a_search(tmp_path):
     assert_served(search, X, tmp_path)
     s3vm.save(search, tmp_path / "m.s3vm")
     np.testing.assert_array_equal(s3vm.load(tmp_path / "m.s3vm").predict_proba(X), search.predict_proba(X))
+
+
+@pytest.mark.parametrize("write", [s3vm.save, s3vm.to_onnx])
+def test_a_search_without_a_best_estimator(write, tmp_path):
+    """It has the right type, so that advice about types would mislead."""
+    X, some = flowers()
+    clf = S3VMClassifier(FEW, gamma=1.0, unlabeled_weight=0.0, probability=False)
+    search = GridSearchCV(clf, {"C": [1.0]}, cv=LabeledKFold(2), refit=False)
+    with pytest.raises(NotFittedError, match="This GridSearchCV instance is not fitted yet"):
+        write(search, tmp_path / "m")
+    with pytest.raises(ValueError, match=r"this GridSearchCV was fitted with refit=False .*: give refit=True"):
+        write(search.fit(X, some), tmp_path / "m")
 
 
 def test_onnx_of_something_else(tmp_path):

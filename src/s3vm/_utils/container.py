@@ -121,8 +121,9 @@ class Contents:
             raise ModelFormatError(f"{name} is {short(value)} in the header, which has the wrong type")
         return value
 
-    def has(self, name: str) -> bool:
-        return name in self._tensors
+    def optional(self, name: str, *shape: int | None, **options: Any) -> Array | None:
+        """The tensor of that name, if there is one."""
+        return self.tensor(name, *shape, **options) if name in self._tensors else None
 
     def tensor(
         self, name: str, *shape: int | None, dtypes: tuple[str, ...] = ("float64",), finite: bool = True

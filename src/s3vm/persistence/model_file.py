@@ -239,9 +239,10 @@ def _from_header(header: dict[str, Any], tensors: dict[str, Array]) -> FittedPar
     if header["compression"] is not None:
         clf.compression_ = _decode_as(Compression, header["compression"])
     if name == "S3VMClassifierCV":
-        clf.cv_errors_ = contents.tensor("cv_errors", None, None) if contents.has("cv_errors") else None
-        clf.cv_gammas_ = contents.tensor("cv_gammas", None) if contents.has("cv_gammas") else None
-        clf.cv_briers_ = dict(contents.tensor("cv_briers", None, 2).tolist()) if contents.has("cv_briers") else None
+        clf.cv_errors_ = contents.optional("cv_errors", None, None)
+        clf.cv_gammas_ = contents.optional("cv_gammas", None)
+        briers = contents.optional("cv_briers", None, 2)
+        clf.cv_briers_ = None if briers is None else dict(briers.tolist())
     transformer: Any = None
     if header.get("encoder") is not None:  # files of 0.1 have none
         transformer = encoder_from_file(contents, clf.n_features_in_)
@@ -281,23 +282,21 @@ def _model(contents: Contents, n_columns: int) -> Model:
 
 def _projection(contents: Contents, n_features_in: int) -> Array | None:
     """The factors of the columns or the directions in front of the kernel, if there are any."""
-    if contents.has("column_weights"):
-        return contents.tensor("column_weights", n_features_in, dtypes=_FLOATS)
-    if not contents.has("directions"):
-        return None
-    directions = contents.tensor("directions", n_features_in, None, dtypes=_FLOATS)
+    directions = contents.optional("directions", n_features_in, None, dtypes=_FLOATS)
+    if directions is None:
+        return contents.optional("column_weights", n_features_in, dtypes=_FLOATS)
     if not 0 < directions.shape[1] <= n_features_in:
         raise ModelFormatError(f"it has {directions.shape[1]} directions of {n_features_in} columns")
     return directions
 
 
 def _expansion(contents: Contents, n_dims: int, n_columns: int) -> tuple[Any, Array | None]:
-    if not contents.has("weights"):
+    weights = contents.optional("weights", None, n_columns, dtypes=_FLOATS)
+    if weights is None:
         return None, None
-    weights = contents.tensor("weights", None, n_columns, dtypes=_FLOATS)
-    if not contents.has("centres.data"):
+    data = contents.optional("centres.data", None, dtypes=_FLOATS)
+    if data is None:
         return contents.tensor("centres", len(weights), n_dims, dtypes=_FLOATS), weights
-    data = contents.tensor("centres.data", None, dtypes=_FLOATS)
     indices = contents.tensor("centres.indices", len(data), dtypes=("int32", "int64"))
     indptr = contents.tensor("centres.indptr", len(weights) + 1, dtypes=("int32", "int64"))
     return csr(data, indices, indptr, (len(weights), n_dims)), weights
@@ -309,8 +308,7 @@ def _scaler(contents: Contents, n_dims: int) -> StandardScaler:
     scaler = StandardScaler(**settings)
     scaler.n_samples_seen_ = np.array(n_seen) if isinstance(n_seen, tuple) else n_seen
     for name in ("mean", "var", "scale"):
-        stored = f"scaler.{name}"
-        setattr(scaler, f"{name}_", contents.tensor(stored, n_dims) if contents.has(stored) else None)
+        setattr(scaler, f"{name}_", contents.optional(f"scaler.{name}", n_dims))
     if (scaler.with_mean and scaler.mean_ is None) or (scaler.with_std and scaler.scale_ is None):
         raise ModelFormatError("its scaler has no mean or no scale")
     if scaler.scale_ is not None and not np.all(scaler.scale_ > 0):
@@ -359,9 +357,10 @@ def _name_tensors(name: str, owner: Any) -> dict[str, Array]:
 
 def _feature_names(contents: Contents, name: str, count: int) -> dict[str, Array]:
     """The attribute ``feature_names_in_`` that `_name_tensors` wrote, if there is one."""
-    if not contents.has(name):
+    stored = contents.optional(name, None, dtypes=("uint8",))
+    if stored is None:
         return {}
-    text = contents.tensor(name, None, dtypes=("uint8",)).tobytes()
+    text = stored.tobytes()
     ends = contents.tensor(f"{name}.ends", count, dtypes=("int64",))
     starts = np.concatenate([[0], ends[:-1]])
     if np.any(starts > ends) or ends[-1] != len(text):

@@ -17,7 +17,7 @@ from s3vm._utils.atomic import write
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import check, integer
 from s3vm._utils.typing import Array
-from s3vm.kernels import Kernel, has_own
+from s3vm.kernels import has_own
 from s3vm.model import Model
 from s3vm.persistence.onnx_columns import encoded_inputs
 from s3vm.persistence.pipeline import CLASSIFIERS, FittedParts, split_pipeline
@@ -64,9 +64,8 @@ def to_onnx(estimator: Any, path: Any, *, target_opset: int = 18) -> None:
     graph = Graph(onnx)
     n_classes = len(clf.classes_)
     for name, value in predictions(graph, clf, _rows(graph, parts)).items():
-        graph.output(
-            name, value, [None] if name == "label" or (name == "scores" and n_classes == 2) else [None, n_classes]
-        )
+        is_flat = name == "label" or (name == "scores" and n_classes == 2)
+        graph.output(name, value, ["rows"] if is_flat else ["rows", n_classes])
     write(path, graph.model(target_opset).SerializeToString())
 
 
@@ -83,8 +82,9 @@ def _rows(graph: "Graph", parts: FittedParts) -> str:
 
 def predictions(graph: "Graph", clf: Any, x: str) -> dict[str, str]:
     """The nodes with the label, the probabilities, if the classifier has them, and the scores of the rows `x`."""
-    model = clf.model_
-    x = _projected(graph, model, graph.double(x))
+    model, x = clf.model_, graph.double(x)
+    if model.projection is not None:  # rows as the kernel takes them
+        x = graph.add("Mul" if model.projection.ndim == 1 else "MatMul", x, model.projection)
     scores = graph.constant(np.asarray(model.intercept, np.float64)[None])
     terms = [*_expansion(graph, model, x), *_features(graph, model, x)]
     # A constant function needs one score per row, too.
@@ -136,13 +136,6 @@ def register_onnx() -> None:
         skl2onnx.update_registered_converter(kind, name, shapes, convert, options=options)
 
 
-def _projected(graph: "Graph", model: Model, x: str) -> str:
-    """The rows that the kernel takes."""
-    if model.projection is None:
-        return x
-    return graph.add("Mul" if model.projection.ndim == 1 else "MatMul", x, model.projection)
-
-
 def _bytes(model: Model) -> int:
     """The size of the arrays in the file."""
     n_blocks, block_size, _ = model.coefficients.shape
@@ -157,21 +150,16 @@ def _expansion(graph: "Graph", model: Model, x: str) -> Iterator[str]:
     """``sum_i weights[i] k(centers[i], x)``, a group of centres at a time."""
     if model.weights is None:
         return
-    _check_formula(model.kernel)
-    for group in graph.groups(len(model.weights)):
-        centers = model.centers[group]
-        centers = centers.toarray() if sparse.issparse(centers) else centers
-        yield graph.add("MatMul", model.kernel.onnx_gram(graph, x, centers), model.weights[group])
-
-
-def _check_formula(kernel: Kernel) -> None:
-    """Raises a TypeError if a subclass has changed `gram` and inherits the ONNX formula of another kernel."""
-    if not has_own(kernel, "onnx_gram"):
-        name = type(kernel).__name__
+    if not has_own(model.kernel, "onnx_gram"):  # a subclass has changed `gram` and inherits another kernel's formula
+        name = type(model.kernel).__name__
         raise TypeError(
             f"the kernel {name} overrides gram but has no ONNX formula for it: define onnx_gram in {name}, or make "
             'a model without centres with s3vm.compress(..., into="features") first'
         )
+    for group in graph.groups(len(model.weights)):
+        centers = model.centers[group]
+        centers = centers.toarray() if sparse.issparse(centers) else centers
+        yield graph.add("MatMul", model.kernel.onnx_gram(graph, x, centers), model.weights[group])
 
 
 def _features(graph: "Graph", model: Model, x: str) -> Iterator[str]:
@@ -242,8 +230,7 @@ class Graph:
 
     def stored(self, value: Array) -> str:
         name = f"{self._prefix}c{len(self.constants)}"
-        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
-        proto = self._onnx.numpy_helper.from_array(array, name)
+        proto = self._onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
         self.constants.append(proto)
         self._types[name] = proto.data_type
         return name
@@ -285,11 +272,10 @@ class Graph:
         """Gives node `value` a second name."""
         self.nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
 
-    def output(self, name: str, value: str, shape: list[int | None]) -> None:
+    def output(self, name: str, value: str, shape: list[int | str]) -> None:
         self.identity(value, name)
         kind = self._types[value] if name == "label" else self._onnx.TensorProto.FLOAT
-        batch = ["rows" if size is None else size for size in shape]
-        self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, batch))
+        self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, shape))
 
     def model(self, opset: int) -> Any:
         helper = self._onnx.helper

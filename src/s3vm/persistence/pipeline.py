@@ -62,7 +62,12 @@ class FittedParts(NamedTuple):
 
 def split_pipeline(estimator: Any) -> FittedParts:
     """The parts of a classifier, of a ``Pipeline`` of a transformer and a classifier, or of a search over them."""
-    estimator = getattr(estimator, "best_estimator_", estimator)  # of a search
+    if hasattr(estimator, "refit"):  # a search
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "best_estimator_"):
+            kind = type(estimator).__name__
+            raise ValueError(f"this {kind} was fitted with refit=False and holds no classifier: give refit=True")
+        estimator = estimator.best_estimator_
     classifier, transformer, step_names = estimator, None, ()
     if isinstance(estimator, Pipeline) and len(estimator.steps) == 2:
         step_names, (transformer, classifier) = zip(*estimator.steps, strict=True)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import reduce
 from itertools import pairwise, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -197,7 +198,7 @@ class ClusterSource:
     def project(self, directions: Array) -> None:
         """Maps the rows where they are; only the projected ones stay there."""
         self._parts = self._client.map(Part.on, self._parts, directions=directions, pure=False)
-        moments = self._client.map(_moments, self._parts, pure=False)
+        moments = self._client.map(attrgetter("moments"), self._parts, pure=False)
         self.n_dims = int(directions.shape[1])
         self.variance = variance_from(finished(self._client, moments, self._patience))
 
@@ -390,10 +391,6 @@ def _reaches_workers(client: Any) -> bool:
 
 def _added(sums: "Iterable[BatchGradient]") -> "BatchGradient":
     return reduce(lambda total, more: total.plus(more), sums)
-
-
-def _moments(part: Part) -> tuple[int, float, float]:
-    return part.moments
 
 
 def _rows(part: Part, positions: Array) -> Rows:
