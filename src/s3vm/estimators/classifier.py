@@ -16,17 +16,16 @@ from s3vm.backends import Backend
 from s3vm.estimators.choice import warn_of_collapse
 from s3vm.estimators.dask import check_remote_fit, cluster_rows, cluster_solver, lazily
 from s3vm.estimators.learning import attributes, learn
-from s3vm.estimators.parameters import NestedParameters
 from s3vm.estimators.planning import Tuning
 from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import PreparedRows, TrainingRows
 from s3vm.estimators.representations import usual_representations
 from s3vm.estimators.resuming import ResumePoint, all_rows, arrive, check_max_labeled, has_new_class, resume_point
-from s3vm.estimators.row_attributes import RowAttributes
 from s3vm.estimators.safety import Safety
 from s3vm.estimators.scales import warn_of_other_scale
 from s3vm.estimators.scoring import LabeledScoreMixin
 from s3vm.estimators.settings import (
+    NestedParameters,
     available_if,
     can_continue,
     can_forget,
@@ -35,6 +34,8 @@ from s3vm.estimators.settings import (
     has_probability,
     training_backend,
 )
+from s3vm.estimators.suggestions import SuggestionMixin
+from s3vm.estimators.thresholds import ThresholdMixin
 from s3vm.estimators.validation import checked_rows, given_rows, is_dask, renamed, training_rows
 from s3vm.kernels import Gamma, Kernel, KernelName
 from s3vm.losses import LabeledLoss, LabeledLossName, UnlabeledLoss, UnlabeledLossName
@@ -44,7 +45,7 @@ from s3vm.training.early_stopping import EarlyStopping
 from s3vm.training.loop import EVERY, StoppingRules
 
 
-class S3VMClassifier(RowAttributes, LabeledScoreMixin, NestedParameters):
+class S3VMClassifier(ThresholdMixin, SuggestionMixin, LabeledScoreMixin, NestedParameters):
     """Kernel support vector machine that learns from labelled and unlabelled rows.
 
     It minimises Eq. 1 of "Scalable Semi-Supervised SVM via Triply Stochastic Gradients" (TSGS3VM), one class against

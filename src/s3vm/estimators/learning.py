@@ -9,15 +9,16 @@ from s3vm.backends import Backend
 from s3vm.estimators.auto import learn_from_candidates
 from s3vm.estimators.candidates import Representation
 from s3vm.estimators.choice import Choice, calibrate, choose_model, finite_model, first_choice, kept_if_memory_ends
-from s3vm.estimators.components import directions_of, rows_on_directions
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Tuning, make_plan
 from s3vm.estimators.preparation import (
     FittedRows,
     PreparedRows,
     TrainingRows,
+    directions_of,
     prepare,
     resolve_kernel,
+    rows_on_directions,
     warn_of_single_rows,
 )
 from s3vm.estimators.resuming import ResumePoint, continued
@@ -77,7 +78,7 @@ def learn(
         raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
     seed = _seed(estimator, rules) if previous is None else previous.state.seed
     directions = directions_of(estimator, rows, source, seed) if previous is None else previous.directions
-    data = prepare(estimator, *rows_on_directions(rows, source, directions, backend))
+    data = prepare(estimator, *rows_on_directions(rows, source, directions))
     _check_classes(data.classes, expected_classes)
     if previous is not None:
         previous.check_classes(data.classes)
@@ -148,7 +149,7 @@ def attributes(
         "safety_": choice.safety,
         "model_": model,
         "_resume_point": resume_point,
-        "_fitted_rows": None if data.is_streamed else FittedRows.of(given, data.labeled_at, data.labels),
+        "_fitted_rows": None if data.is_streamed else FittedRows.of(given),
         "_labeled_rows": None,
         "_transduction": None,
         "threshold_": 0.0,

@@ -8,14 +8,9 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
-from sklearn.utils.validation import check_is_fitted
 
-from s3vm import backends
-from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.estimators.preparation import FittedRows
-from s3vm.estimators.resuming import all_rows
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
@@ -48,19 +43,6 @@ def scores_of(
             results = np.empty((source.n_rows, *part.shape[1:]), part.dtype)
         results[start : start + size] = part
     return results
-
-
-def transduced_codes(estimator: Any) -> Array:
-    """The class code of each training row: its own, or the predicted one."""
-    check_is_fitted(estimator, "model_")
-    all_rows(estimator, AttributeError)
-    fitted: FittedRows = estimator._fitted_rows
-    X, backend = fitted.rows.X, backends.backend(estimator.backend, estimator.dtype, estimator.n_jobs)
-    codes = np.empty(X.shape[0], dtype=np.intp)
-    codes[fitted.labeled_at] = fitted.codes
-    others = np.setdiff1d(np.arange(X.shape[0]), fitted.labeled_at, assume_unique=True)
-    codes[others] = scores_of(estimator.model_, X, others, estimator.dtype, backend, predicted_codes)
-    return codes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import numpy as np
 from scipy import sparse
 
 from s3vm import philox
-from s3vm._utils.arrays import host, is_tensor, row_digests, stack
-from s3vm._utils.settings import invalid, number
+from s3vm._utils.arrays import host, is_tensor, project, row_digests, stack
+from s3vm._utils.settings import invalid, is_integer, number
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.estimators.folds import distinct_rows
@@ -16,9 +16,12 @@ from s3vm.estimators.labels import split_labels
 from s3vm.estimators.settings import ignores_unlabeled
 from s3vm.kernels import Kernel, kernel
 from s3vm.philox import Purpose
+from s3vm.problem.projection import principal_directions
 from s3vm.sources import ArraySource, Source
 from s3vm.sources.dask import ClusterSource
+from s3vm.sources.projected import on_directions
 from s3vm.sources.reservoir import ReservoirSource
+from s3vm.training.memory_check import check_projected
 
 _COMPARED = 100  # rows by which a later change of the training rows is noticed
 SAMPLE = 10_000  # unlabelled rows from which the median distance is estimated
@@ -60,13 +63,11 @@ class FittedRows(NamedTuple):
     """The rows of a fit that stay with the caller, and what shows whether they have been changed since."""
 
     rows: TrainingRows
-    labeled_at: Array  # the numbers of the labelled rows that were learnt from
-    codes: Array  # their classes
     copied: Any
 
     @classmethod
-    def of(cls, rows: TrainingRows, labeled_at: Array, codes: Array) -> "FittedRows":
-        return cls(rows, labeled_at, codes, _spread(rows.X))
+    def of(cls, rows: TrainingRows) -> "FittedRows":
+        return cls(rows, _spread(rows.X))
 
     def unchanged(self) -> TrainingRows:
         """The rows; a ValueError if they are not what they were."""
@@ -109,6 +110,30 @@ class PreparedRows(NamedTuple):
         return self.source if isinstance(self.source, ReservoirSource) else None
 
 
+def directions_of(settings: Any, rows: TrainingRows, source: Source | None, seed: int) -> Array | None:
+    """The leading directions of all rows, or of the labelled ones if the others are ignored; None if not wanted."""
+    if not is_integer(settings.n_components):
+        return None
+    X = rows.X
+    if ignores_unlabeled(settings):
+        X = X[np.flatnonzero(split_labels(rows.y, settings.unlabeled)[0])]
+    elif source is not None:
+        X = stack([host(X), host(source.sample(seed, SAMPLE))])
+    return principal_directions(X, int(settings.n_components), seed)
+
+
+def rows_on_directions(
+    rows: TrainingRows, source: Source | None, directions: Array | None
+) -> tuple[TrainingRows, Source | None]:
+    """The same rows, projected."""
+    if directions is None:
+        return rows, source
+    in_memory = source.n_rows if isinstance(source, ArraySource) else 0
+    check_projected(int(rows.X.shape[0]) + in_memory, directions.shape[1])
+    projected = rows._replace(X=project(rows.X, directions))
+    return projected, None if source is None else on_directions(source, directions)
+
+
 def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> PreparedRows:
     """Splits rows into labelled and unlabelled ones; with a `source`, all of `rows` are labelled."""
     X, y, weight, groups = rows
@@ -134,21 +159,8 @@ def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> Prepare
     labeled = host(ArraySource(X, at, settings.dtype).take(slice(None)))
     first, distinct, weight_l = distinct_rows(labeled, labels, weight[at])
     codes, groups = labels[first], None if groups is None else _joined(groups[at], labeled)[first]
-    return PreparedRows(
-        rows,
-        is_labeled,
-        at,
-        labels,
-        classes,
-        distinct,
-        labeled[first],
-        codes,
-        weight_l,
-        factors[codes],
-        groups,
-        source,
-        is_streamed,
-    )
+    learnt = labeled[first], codes, weight_l, factors[codes], groups
+    return PreparedRows(rows, is_labeled, at, labels, classes, distinct, *learnt, source, is_streamed)
 
 
 def _joined(groups: Array, rows: Rows) -> Array:

@@ -1,15 +1,17 @@
 """What a fit says of its rows: held-out predictions of the labelled ones, and labels of the others."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from s3vm import backends
+from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array
-from s3vm.estimators.prediction import Temperature, transduced_codes
+from s3vm.estimators.prediction import Temperature, scores_of
 from s3vm.estimators.preparation import FittedRows, PreparedRows
-from s3vm.estimators.suggestions import suggest
-from s3vm.estimators.thresholds import set_threshold
+from s3vm.estimators.resuming import all_rows
+from s3vm.model import Model
 
 
 class HeldOut(NamedTuple):
@@ -34,10 +36,13 @@ class HeldOut(NamedTuple):
 
 
 class RowAttributes:
-    """The attributes of a fitted classifier that have an entry per row given to `fit`, and what they are used for."""
+    """The attributes of a fitted classifier that have an entry per row given to `fit`."""
 
+    backend: Any
+    dtype: str
+    n_jobs: int | None
     classes_: Array
-    threshold_: float
+    model_: Model
     _held_out: HeldOut
     _fitted_rows: FittedRows | None = None
     _transduction: Array | None = None
@@ -46,7 +51,14 @@ class RowAttributes:
     def transduction_(self) -> Array:
         """A label for each row given to `fit`: its own, or the predicted one, computed when first asked for."""
         if self._transduction is None:
-            self._transduction = self.classes_[transduced_codes(self)]
+            check_is_fitted(self, "model_")
+            X, (n_rows, labeled_at, labels, *_) = all_rows(self, AttributeError).X, self._held_out
+            backend = backends.backend(self.backend, self.dtype, self.n_jobs)
+            others = np.setdiff1d(np.arange(n_rows), labeled_at, assume_unique=True)
+            codes = np.empty(n_rows, dtype=np.intp)
+            codes[labeled_at] = labels
+            codes[others] = scores_of(self.model_, X, others, self.dtype, backend, predicted_codes)
+            self._transduction = self.classes_[codes]
         return self._transduction
 
     @property
@@ -78,38 +90,3 @@ class RowAttributes:
         order = order[predicted[order] != codes[order]]
         columns: dict[str, Any] = {"row": rows, "label": self.classes_[codes], "predicted": self.classes_[predicted]}
         return {name: column[order] for name, column in (columns | {"doubt": doubt}).items()}
-
-    def suggest(self, X: Any, n: int = 20, y: Any = None, *, random_state: int = 0) -> Array:
-        """The numbers of the `n` rows of X to label next, the most informative first.
-
-        They are in doubt, differ from each other and from the rows that have a label, and are near many others. Every
-        fifth is drawn at random, so that the shares of the classes can be estimated from these.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame of shape (n_rows, n_features)
-            Rows with or without labels; of more than 2,000 without, a random sample is searched.
-        n : int, default 20
-        y : array of shape (n_rows,) or None, default None
-            The labels of X, with marks, so that no labelled row is suggested; None: those given to `fit`.
-        random_state : int, default 0
-        """
-        return suggest(self, X, n, y, random_state)
-
-    def set_threshold(self, aim: float | str, *, positive: Any = None) -> Self:
-        """Move the boundary between two classes, for example because one of them is rare.
-
-        `decision_function` is lowered by the threshold, so that `predict` follows; `predict_proba` stays as it is. The
-        next fit starts at 0 again.
-
-        Parameters
-        ----------
-        aim : float, "f1", or text such as "precision=0.9" or "recall=0.9"
-            A threshold on the scores, or what it should reach on the labelled rows held out: the largest F1, the
-            largest recall at that precision or more, or the largest precision at that recall or more.
-        positive : label or None, default None
-            The class that the aim is about; None: ``classes_[1]``.
-        """
-        check_is_fitted(self, "model_")
-        set_threshold(self, aim, positive)
-        return self

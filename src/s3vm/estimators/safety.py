@@ -79,12 +79,8 @@ def choose(codes: Array, supervised: Array, held_out: dict[float, Array], groups
     if n_labeled < FEWEST_TO_CHOOSE or not held_out:
         return undecided(n_labeled)
     base = brier_losses(codes, supervised)
-    scores = {0.0: _measures(codes, supervised, base) | {"z": 0.0}}
-    for weight, all_scores in held_out.items():
-        losses = brier_losses(codes, all_scores[known])
-        scores[weight] = _measures(codes, all_scores[known], losses) | {
-            "z": float(standard_errors(losses - base, groups))
-        }
+    by_weight = {0.0: supervised} | {weight: all_scores[known] for weight, all_scores in held_out.items()}
+    scores = {weight: _measures(codes, some, base, groups) for weight, some in by_weight.items()}
     good = [weight for weight in held_out if scores[weight]["z"] <= required_z(n_labeled)]
     chosen = max(good, default=0.0)
     return _decided(chosen, scores, codes, "unlabelled rows", f"them with weight {chosen:g}")
@@ -108,13 +104,12 @@ def safety_of(
 
     `weights` of gaps and neighbors are those of the candidates accepted, and `causes` what they know.
     """
-    losses = brier_losses(codes, supervised)
-    scores = {0.0: _measures(codes, supervised, losses) | {"z": 0.0}}
+    base = brier_losses(codes, supervised)
+    scores = {0.0: _measures(codes, supervised, base, groups)}
     if averaged is None:
         return _decided(0.0, scores, codes)
-    after = brier_losses(codes, averaged)
     weight = max(weights) or 1.0  # directions alone have no weight
-    scores[weight] = _measures(codes, averaged, after) | {"z": float(standard_errors(after - losses, groups))}
+    scores[weight] = _measures(codes, averaged, base, groups)
     *others, last = causes
     cause = f"{', '.join(others)} and {last}" if others else last
     n = len(weights)
@@ -174,8 +169,9 @@ def standard_errors(differences: Array, groups: Array | None = None) -> Array:
     return mean[..., 0] / (spread + 1e-12)
 
 
-def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
-    predicted = predicted_codes(scores)
+def _measures(codes: Array, scores: Array, base: Array, groups: Array | None) -> dict[str, float]:
+    """The measures of a `Safety`; `base` are the Brier losses of the supervised solution."""
+    predicted, losses = predicted_codes(scores), brier_losses(codes, scores)
     measures = {
         "brier": float(losses.mean()),
         "error": float(np.mean(predicted != codes)),
@@ -183,4 +179,4 @@ def _measures(codes: Array, scores: Array, losses: Array) -> dict[str, float]:
     }
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
         measures["average_precision"] = average_precision(codes, scores[:, 0])
-    return measures
+    return measures | {"z": float(standard_errors(losses - base, groups))}

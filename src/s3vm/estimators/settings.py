@@ -1,11 +1,13 @@
-"""The settings of an estimator: checked at the beginning of a fit, and what they mean."""
+"""The settings of an estimator: its parameters, checked at the beginning of a fit, and what they mean."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, metaestimators
 
 from s3vm import backends
@@ -38,6 +40,41 @@ numbers_above_0 = Setting(
         and all(0 < number(value) < np.inf for value in values)
     ),
 )
+
+
+class NestedParameters(BaseEstimator):
+    """A `BaseEstimator` some of whose parameters are frozen dataclasses, whose fields are parameters, too."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with `deep`, those of a configured solver, kernel or loss, too."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            parts = [(name, part) for name, part in params.items() if _is_configured(part)]
+            params |= {
+                f"{name}__{field.name}": getattr(part, field.name) for name, part in parts for field in fields(part)
+            }
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters by name: ``C=1``, and with ``solver=TSG()`` also ``solver__max_iter=100``."""
+        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
+        nested: dict[str, dict[str, Any]] = {}
+        for name, value in params.items():
+            part, _, setting = name.partition("__")
+            if setting:
+                nested.setdefault(part, {})[setting] = value
+        for part, settings in nested.items():
+            configured = super().get_params(deep=False).get(part)
+            known = {field.name for field in fields(configured)} if _is_configured(configured) else set()
+            for setting in settings.keys() - known:
+                example = f"settings of a configured {part}, not {configured!r}: {sorted(known)}"
+                raise invalid(f"{part}__{setting}", settings[setting], example)
+            setattr(self, part, replace(configured, **settings))
+        return self
+
+
+def _is_configured(part: Any) -> bool:
+    return is_dataclass(part) and not isinstance(part, type)
 
 
 def inherits_settings(parent: type, without: tuple[str, ...] = ()) -> Callable[[_Method], _Method]:
@@ -134,17 +171,9 @@ def training_backend(settings: Any, X: Any = None) -> Backend:
 
 def fixed_settings(settings: Any) -> tuple[Any, ...]:
     """The settings that must not change between a fit and its continuation."""
-    kind = type(solver(settings.solver))
-    resolved = kernel(settings.kernel, settings.gamma)
-    return (
-        kind,
-        resolved,
-        settings.C,
-        settings.n_components,
-        settings.dtype,
-        settings.probability,
-        settings.random_state,
-    )
+    named = ("C", "n_components", "dtype", "probability", "random_state")
+    chosen = type(solver(settings.solver)), kernel(settings.kernel, settings.gamma)
+    return *chosen, *(getattr(settings, name) for name in named)
 
 
 def seed_of(random_state: Any) -> int:
