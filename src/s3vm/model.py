@@ -79,9 +79,7 @@ class Model:
     def columns(self, chosen: slice) -> "Model":
         """The model of the chosen columns, without centres whose weights are all 0."""
         model = replace(
-            self,
-            coefficients=np.ascontiguousarray(self.coefficients[:, :, chosen]),
-            intercept=self.intercept[chosen],
+            self, coefficients=np.ascontiguousarray(self.coefficients[:, :, chosen]), intercept=self.intercept[chosen]
         )
         if self.weights is None:
             return model

@@ -6,10 +6,10 @@ can therefore be repeated by the remaining ones, once Dask has recomputed its pa
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -105,7 +105,7 @@ class _Holder:
             part[at[slice(*np.searchsorted(at, [first, first + part.shape[0]]))] - first]
             for first, part in zip(self._firsts, self._parts, strict=True)
         ]
-        total = _added([self._sums(stack(own), iterate), *map(self._result_of, calls)])
+        total = _added([self._sums(stack(own), iterate), *(_result(call, self._check) for call in calls)])
         return total._replace(span=total.span.astype(self._dtype))
 
     def _sums(self, rows: Rows, iterate: "Iterate") -> "BatchGradient":
@@ -118,13 +118,9 @@ class _Holder:
         )
         return _added(gradients).moved(host)
 
-    def _result_of(self, call: Any) -> "BatchGradient":
-        while not self._stopped:
-            try:
-                return call.result(timeout=_HEARTBEAT)
-            except TimeoutError:
-                continue
-        raise RuntimeError("stopped")
+    def _check(self) -> None:
+        if self._stopped:
+            raise RuntimeError("stopped")
 
     async def stop(self) -> None:
         """Ends a `pull` that waits for other workers, at the same time, so that this one can begin the next."""
@@ -245,17 +241,11 @@ class ClusterSource:
 
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
         """The results of that method of the first holders, in the order of their rows."""
-        results, watch = [], _Watch(self._client, self._patience)
+        watch = _Watch(self._client, self._patience)
         try:
             holders = zip(self._holders.values(), arguments, strict=False)
             calls = [getattr(holder, method)(*its_arguments) for holder, its_arguments in holders]
-            for call in calls:
-                while True:
-                    try:
-                        results.append(call.result(timeout=_HEARTBEAT))
-                        break
-                    except TimeoutError:
-                        watch.check(self._holders)
+            return [_result(call, partial(watch.check, self._holders)) for call in calls]
         except (KeyError, OSError, RuntimeError) as error:
             # A connection breaks before the scheduler knows why. The worker may have restarted, without its holder.
             until = time.monotonic() + _NOTICE
@@ -268,7 +258,15 @@ class ClusterSource:
             if isinstance(error, OSError):
                 raise WorkerLostError(f"{error}: call fit again once the cluster works") from error
             raise
-        return results
+
+
+def _result(call: Any, check: Callable[[], None]) -> Any:
+    """The result of a call of an actor; `check` looks now and then whether to wait any longer."""
+    while True:
+        try:
+            return call.result(timeout=_HEARTBEAT)
+        except TimeoutError:
+            check()
 
 
 def assign_partitions(

@@ -21,14 +21,7 @@ from s3vm.sources.readers.columns import Columns, check_columns, feature_names
 from s3vm.sources.readers.compression import is_compressed
 from s3vm.sources.readers.errors import TableError, listed
 from s3vm.sources.readers.labels import labels_of
-from s3vm.sources.readers.matrices import (
-    MatrixFile,
-    NpyFile,
-    NpzFile,
-    Piece,
-    SvmlightFile,
-    settle_columns,
-)
+from s3vm.sources.readers.matrices import MatrixFile, NpyFile, NpzFile, Piece, SvmlightFile, settle_columns
 from s3vm.sources.readers.tabular import CsvFile, JsonFile, ParquetFile, TabularFile, is_utf8
 from s3vm.sources.values import USUAL_MARKS
 
