@@ -69,11 +69,16 @@ def some_rows(codes: Array, folds: Array, seed: int, most: int, most_classes: in
     order = order[np.isin(codes[order], codes[folds >= 0])]
     classes, first = np.unique(codes[order], return_index=True)
     order = order[np.isin(codes[order], classes[np.argsort(first)[:most_classes]])]
-    rank = np.empty(len(order), np.intp)  # of a row among those of its class
-    for code in classes:
-        at = np.flatnonzero(codes[order] == code)
-        rank[at] = np.arange(len(at))
-    return np.sort(order[np.argsort(np.maximum(rank, _A_FEW), kind="stable")][:most])
+    rank = np.maximum(_ranks(codes[order]), _A_FEW)
+    return np.sort(order[np.argsort(rank, kind="stable")][:most])
+
+
+def _ranks(codes: Array) -> Array:
+    """The number of each row among those of its class."""
+    ranks = np.empty(len(codes), dtype=np.intp)
+    for code in np.unique(codes):
+        ranks[codes == code] = np.arange(np.count_nonzero(codes == code))
+    return ranks
 
 
 def folds_by_content(X: Any, n_folds: int) -> Array:
@@ -109,10 +114,7 @@ def held_out_groups(
 def newest_labels(labels: Array, most: int) -> Array:
     """The positions of at most `most` rows: the last of each class in equal numbers, then the last of all."""
     _, codes = np.unique(labels, return_inverse=True)
-    age = np.empty(len(codes), dtype=np.intp)  # 0 for the last row of its class
-    for code in range(codes.max() + 1):
-        at = np.flatnonzero(codes == code)
-        age[at] = np.arange(len(at))[::-1]
+    age = _ranks(codes[::-1])[::-1]  # 0 for the last row of its class
     share = most // (codes.max() + 1)
     order = np.lexsort((-np.arange(len(codes)), age >= share))
     return np.sort(order[:most])

@@ -1,8 +1,8 @@
 """Runs of candidates: short ones side by side, to compare them, and final ones of those accepted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,9 @@ _KEPT_SHARE = 0.5  # of the rows that a class has without gaps, which it must ha
 _LANDMARKS_PER_ROW, _MOST_LANDMARKS = 0.05, 2000  # of the final runs, where their sample is large
 
 Tick = Callable[[], None]
-"""What is called before each step of the work, to show the progress or to stop."""
+"""What is called after each step of the work, to show the progress or to stop."""
+
+_Step = TypeVar("_Step")
 
 
 class Function(NamedTuple):
@@ -87,16 +89,11 @@ def pilots_of(setting: Setting, spaces: list[Space], known: Array, tick: Tick) -
         return Pilot(space, _scores_held_out(trials), trials[0].on_sample()) if space.candidates else None
 
     with row_map(setting.backend.n_threads) as each:  # spaces side by side, since the sample is small
-        by_space, losses = [], []
-        for trials in each(prepared, spaces):
-            tick()
-            by_space.append(trials)
-            losses.append([brier_losses(codes, scores[known]) for scores in _scores_held_out(trials)])
-        good = np.split(promising(np.concatenate(losses)), np.cumsum([len(part) for part in losses])[:-1])
-        pilots = []
-        for pilot in each(descended, zip(by_space, good, strict=True)):
-            tick()
-            pilots.append(pilot)
+        by_space = list(_ticking(tick, each(prepared, spaces)))
+        held_out = np.concatenate([_scores_held_out(trials)[:, known] for trials in by_space])
+        is_promising = promising(np.array([brier_losses(codes, scores) for scores in held_out]))
+        good = np.split(is_promising, np.cumsum([len(space.candidates) for space in spaces])[:-1])
+        pilots = _ticking(tick, each(descended, zip(by_space, good, strict=True)))
         return [pilot for pilot in pilots if pilot is not None]
 
 
@@ -124,16 +121,18 @@ def final_model(setting: Setting, spaces: list[Space], tick: Tick) -> Model:
             trial.descend(np.ones(len(space.candidates), dtype=bool))
             return trial
 
-        trials = []
-        for trial in side_by_side(trained, spaces):
-            tick()
-            trials.append(trial)
-        first, *others = trials
+        first, *others = _ticking(tick, side_by_side(trained, spaces))
         function = first.average(n_candidates)
         for other in others:
             nearest = first.nearest(other.scores(other.average(n_candidates)))
             function = Function(function.w + nearest.w, function.intercept + nearest.intercept)
         return first.model(function)
+
+
+def _ticking(tick: Tick, steps: Iterable[_Step]) -> Iterator[_Step]:
+    for step in steps:
+        tick()
+        yield step
 
 
 class _Trial:

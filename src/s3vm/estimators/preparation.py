@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from s3vm import philox
 from s3vm._utils.arrays import host, is_tensor, project, row_digests, stack
 from s3vm._utils.settings import invalid, is_integer, number
 from s3vm._utils.typing import Array, Rows
@@ -201,33 +200,22 @@ def _class_factors(class_weight: Any, classes: Array, codes: Array) -> Array:
 
 def resolve_kernel(settings: Any, data: PreparedRows, seed: int) -> Kernel:
     """The kernel with a width that fits the rows, or the labelled ones if the others are ignored."""
-    chosen, source = kernel(settings.kernel, settings.gamma), data.source
+    chosen, source, X, weight = kernel(settings.kernel, settings.gamma), data.source, data.given.X, data.given.weight
     if ignores_unlabeled(settings):
         at = data.labeled_at
-        return chosen.resolve(data.X if chosen.gamma == "median" else data.given.X[at], data.given.weight[at], seed)
-    if isinstance(source, ClusterSource):
-        return _on_cluster(chosen, source, seed)
-    unlabeled = np.flatnonzero(~data.is_labeled)
-    if source is not None and not len(unlabeled) and isinstance(chosen.gamma, str):
+        return chosen.resolve(data.X if chosen.gamma == "median" else X[at], weight[at], seed)
+    unlabeled_at = np.flatnonzero(~data.is_labeled)
+    if isinstance(source, ClusterSource):  # as the same rows in memory, but for rounding
+        if chosen.gamma == "scale":
+            return chosen.for_variance(source.n_dims, source.variance)
+    elif len(unlabeled_at):
+        source = ArraySource(X, unlabeled_at, settings.dtype if is_tensor(X) else X.dtype)
+    elif source is not None and isinstance(chosen.gamma, str):
         return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)
     if chosen.gamma != "median":
-        return chosen.resolve(data.given.X, np.where(data.is_labeled, data.given.weight, 1.0), seed)
-    if len(unlabeled) > SAMPLE:
-        drawn = philox.indices(seed, Purpose.REFERENCE, range(2, 3), SAMPLE, len(unlabeled))[0]
-        unlabeled = unlabeled[drawn]
-    rows = data.X
-    if len(unlabeled):
-        X = data.given.X
-        rows = ArraySource(X, unlabeled, settings.dtype if is_tensor(X) else X.dtype).take(slice(None))
-    return chosen.resolve(host(rows), seed=seed)
-
-
-def _on_cluster(chosen: Kernel, source: ClusterSource, seed: int) -> Kernel:
-    """The width that the same rows would have in memory, but for rounding."""
-    if chosen.gamma == "scale":
-        return chosen.for_variance(source.n_dims, source.variance)
-    if chosen.gamma != "median":
-        return chosen
-    if source.n_rows > SAMPLE:
-        return chosen.resolve(source.batches(seed, Purpose.REFERENCE, range(2, 3), SAMPLE), seed=seed)
-    return chosen.resolve(source.sample(seed, SAMPLE), seed=seed)
+        return chosen.resolve(X, np.where(data.is_labeled, weight, 1.0), seed)
+    if source is None:
+        return chosen.resolve(data.X, seed=seed)
+    if source.n_rows <= SAMPLE:
+        return chosen.resolve(host(source.sample(seed, SAMPLE)), seed=seed)
+    return chosen.resolve(host(source.batches(seed, Purpose.REFERENCE, range(2, 3), SAMPLE)), seed=seed)

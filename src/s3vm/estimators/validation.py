@@ -56,17 +56,16 @@ def given_rows(
             )
         if not hasattr(X, "labeled"):
             raise ValueError("this source has no labels: give labelled rows too, fit(X, y, X_unlabeled=source)")
-        if hasattr(X, "survey"):
-            _survey(X, estimator.verbose)
         source = X
+        if hasattr(source, "survey"):  # reads all rows once
+            progress = ProgressBar(0 if callable(estimator.verbose) else estimator.verbose, unit="rows read")
+            source.survey(lambda n_rows: progress(n_rows, None, {}))
+            progress.close()
         X, y = source.labeled()
-        rows = training_rows(estimator, X, y, None, reset=reset, backend=backend)
-        if getattr(source, "has_all_labels", False):
-            _keep_names(estimator, source)
-            source = None
-    else:
-        rows = training_rows(estimator, X, y, sample_weight, reset=reset, backend=backend)
-        rows = rows._replace(groups=_checked_groups(groups, rows.X))
+    rows = training_rows(estimator, X, y, sample_weight, groups, reset=reset, backend=backend)
+    if getattr(source, "has_all_labels", False):
+        _keep_names(estimator, source)
+        source = None
     warn_of_spreads(rows.X, getattr(estimator, "feature_names_in_", None))
     if X_unlabeled is not None:
         source = _as_source(estimator, X_unlabeled, rows.X.shape[1], backend)
@@ -86,14 +85,17 @@ def given_rows(
     return rows, source
 
 
-def training_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, backend: Backend) -> TrainingRows:
-    """Rows in memory with their labels and weights, of one length."""
+def training_rows(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, groups: Any = None, *, reset: bool, backend: Backend
+) -> TrainingRows:
+    """Rows in memory with their labels, weights and groups, of one length."""
     if is_dask(X):
         raise ValueError("partial_fit needs rows in memory: give all dask collections to fit at once")
     X, y = checked_rows(estimator, X, reset=reset, backend=backend), as_column(y)
-    check_consistent_length(X, y)
+    groups = None if groups is None else as_column(groups)
+    check_consistent_length(X, y, groups)
     warn_of_lost_digits(X, estimator.dtype)
-    return TrainingRows(X, y, _checked_weight(sample_weight, X))
+    return TrainingRows(X, y, _checked_weight(sample_weight, X), groups)
 
 
 def _checked_weight(sample_weight: Any, X: Any) -> Array:
@@ -111,14 +113,6 @@ def _checked_weight(sample_weight: Any, X: Any) -> Array:
     if not weight.any():  # pragma: no cover - newer versions of scikit-learn say so themselves
         raise ValueError(f"{needed}, one of them non-zero")
     return weight
-
-
-def _checked_groups(groups: Any, X: Any) -> Array | None:
-    if groups is None:
-        return None
-    groups = as_column(groups)
-    check_consistent_length(X, groups)
-    return groups
 
 
 def _keep_names(estimator: Any, source: Any) -> None:
@@ -209,13 +203,3 @@ def renamed(X_unlabeled: Any, unlabeled: Any) -> Any:
         raise TypeError("X_unlabeled and unlabeled are the same argument: give X_unlabeled only")
     warn("fit(unlabeled=...) was renamed to fit(X_unlabeled=...); the old name will be removed in 0.3", FutureWarning)
     return unlabeled
-
-
-def _survey(source: Any, verbose: Any) -> None:
-    """Reads a source once, to learn its size, with a progress bar if that is wanted."""
-    if callable(verbose) or verbose <= 0:
-        source.survey()
-        return
-    progress = ProgressBar(verbose, unit="rows read")
-    source.survey(lambda n_rows: progress(n_rows, None, {}))
-    progress.close()
