@@ -16,7 +16,7 @@ from s3vm.solvers import SOLVERS
 
 __all__ = ["PARTS", "Config", "Errors", "Subject", "Times", "digest", "read"]
 
-PARTS = ("times", "errors", "curves")  # that a solver may take part in
+PARTS = ("times", "errors", "curves", "synthetic")  # that a solver may take part in
 PROTOCOLS = ("honest", "oracle")
 _COUNT = (1, 1_000_000_000)
 _EXPONENT = (-307, 307)  # of ten, in a float
@@ -52,7 +52,7 @@ class Subject:
         The most trials of errors that it takes part in; None is all.
     repeats : int
         Trials of times.
-    parts : tuple of "times", "errors" and "curves"
+    parts : tuple of "times", "errors", "curves" and "synthetic"
         Those that it takes part in.
     protocols : tuple of "honest" and "oracle"
         Those under which its errors are measured.
@@ -61,6 +61,8 @@ class Subject:
     tuned_at : tuple of int
         Training rows at which the oracle chooses for it alone, instead of those of `tuning`. A run takes the choice at
         the largest of these sizes that it reaches.
+    backend : "cpu" or "gpu"
+        On a GPU, seconds are of the wall clock and megabytes are the device's.
     """
 
     kind: str
@@ -73,10 +75,12 @@ class Subject:
     protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
     tuned_at: tuple[int, ...] = ()
+    backend: str = "cpu"
 
     def identity(self) -> dict[str, Any]:
         """What the result of a run depends on, without how many runs there are."""
-        return {name: getattr(self, name) for name in ("kind", "printed", "settings", "weight")}
+        own = {name: getattr(self, name) for name in ("kind", "printed", "settings", "weight")}
+        return own if self.backend == "cpu" else own | {"backend": self.backend}
 
 
 @dataclass(frozen=True)
@@ -313,6 +317,7 @@ def _check(config: Config) -> None:
             raise ValueError(f"unknown solver {subject.kind!r}: give one of {', '.join(SOLVERS)}, auto, svm")
         _check_choices(f"{name} has tuned", [subject.tuned], ("shared", "own", *config.solvers))
         _check_choices(f"{name} has parts", subject.parts, PARTS)
+        _check_choices(f"{name} has backend", [subject.backend], ("cpu", "gpu"))
         _check_choices(f"{name} has protocols", subject.protocols, PROTOCOLS)
     if config.sets and config.tuning.by not in config.solvers:
         raise ValueError(f"tuning is by {config.tuning.by!r}, which is not among the solvers")

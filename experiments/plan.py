@@ -119,7 +119,7 @@ class Plan:
     def _synthetic_times(self) -> Iterator[Task]:
         shapes = self.config.times.synthetic if self.config.times else {}
         for name, sizes in shapes.items():
-            for size, (solver, subject) in product(sizes, self._subjects("times")):
+            for size, (solver, subject) in product(sizes, self._subjects("synthetic")):
                 task = self._task("times", name, 0, solver=solver, rows=size, test_rows=Times.test_rows)
                 yield task | {"subject": subject.identity(), "synthetic": True} | _SYNTHETIC
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,13 +15,14 @@ from experiments.ablation import variant
 from experiments.datasets import Dataset
 from experiments.plan import Task
 from experiments.printed_tsg import PrintedTSG
+from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.estimators.classifier import S3VMClassifier
 from s3vm.estimators.tuning import S3VMClassifierCV
 from s3vm.kernels import RBF
 from s3vm.solvers import SOLVERS, Constant, solver
 
-__all__ = ["Report", "TooFewRowsError", "dataset", "fit", "tune", "warm"]
+__all__ = ["NotPossibleError", "Report", "dataset", "fit", "fit_on_gpu", "on_gpu", "tune", "warm"]
 
 Report = Callable[[dict[str, Any]], None]
 """Takes facts about a run as soon as they are known: it may not live to return them."""
@@ -32,8 +33,8 @@ _PAPER: dict[str, Any] = {"loss": "hat", "labeled_loss": "hinge"}
 _WARM_BYTES = 1 << 16
 
 
-class TooFewRowsError(ValueError):
-    """The set has fewer rows than a run asks for."""
+class NotPossibleError(ValueError):
+    """The set has fewer rows than a run asks for, or the machine no GPU."""
 
 
 class Rows(NamedTuple):
@@ -66,6 +67,21 @@ def fit(task: Task, data: Dataset, report: Report, limits: Limits) -> dict[str, 
     wall = time.perf_counter() - start
     gamma = float(clf.kernel_.width)
     return cost | {"wall": wall, "gamma": gamma, "iterations": clf.n_iter_} | _measures(clf, rows)
+
+
+def on_gpu(task: Task) -> bool:
+    return "subject" in task and task["subject"].get("backend") == "gpu"
+
+
+def fit_on_gpu(task: Task, data: Dataset, report: Report) -> dict[str, Any]:
+    """`fit` on a GPU: seconds of the wall clock, megabytes of the device, and a first fit that is not measured."""
+    torch = optional("torch", "gpu")
+    if not torch.cuda.is_available():
+        raise NotPossibleError("no GPU")
+    warm(task, data)
+    torch.cuda.reset_peak_memory_stats()
+    measured = fit(task, data, report, nullcontext({}))
+    return measured | {"seconds": measured["wall"], "megabytes": torch.cuda.max_memory_allocated() / 1e6}
 
 
 def tune(task: Task, data: Dataset, report: Report) -> dict[str, Any]:
@@ -144,7 +160,7 @@ def _rows(task: Task, data: Dataset) -> Rows:
         test, train = others[:n_test], others[n_test:]
         n_train = len(train) if n_most is None or n_most < 0 else n_most - n_labeled
         if n_train > len(train):
-            raise TooFewRowsError(f"the set has {data.n_rows:,} rows")
+            raise NotPossibleError(f"the set has {data.n_rows:,} rows")
         train = train[:n_train]
     else:
         folds = np.array_split(others, task["folds"])
@@ -156,7 +172,8 @@ def _rows(task: Task, data: Dataset) -> Rows:
 
 def _classifier(task: Task, n_rows: int | None = None) -> S3VMClassifier:
     gamma: Any = "median" if task.get("gamma") is None else task["gamma"]
-    common: dict[str, Any] = {"C": task["C"], "probability": False, "random_state": task["trial"], "backend": "cpu"}
+    common: dict[str, Any] = {"C": task["C"], "probability": False, "random_state": task["trial"]}
+    common["backend"] = "gpu" if on_gpu(task) else "cpu"
     if task["part"] == "ablation":
         chosen, weight, settings = variant(task["solver"], task["max_iter"])
         kernel = RBF(gamma, features=settings.pop("features", "pairs"))

@@ -50,6 +50,8 @@ class Worker:
             data = self._data(task)
         except (ImportError, OSError, ValueError) as problem:
             return {"status": "no data", "message": str(problem)}
+        if work.on_gpu(task):
+            return self._in_child(lambda report: work.fit_on_gpu(task, data, report), seconds)
         self._warm_up(task, data)
         if task["part"] == "tuning":
             return self._in_child(lambda report: work.tune(task, data, report), 20 * seconds)
@@ -126,7 +128,7 @@ def _be_the_child(run: Run, writing: int) -> None:
             report(run(report) | {"status": "ok", "message": None})
         except MemoryError as problem:
             report({"status": "memory", "message": str(problem) or "out of memory"})
-        except work.TooFewRowsError as problem:
+        except work.NotPossibleError as problem:
             report({"status": "skipped", "message": str(problem)})
         except Exception as problem:
             report({"status": "crash", "message": f"{type(problem).__name__}: {problem}"})

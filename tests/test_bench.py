@@ -273,7 +273,7 @@ for run in (
     lambda tell: tell({"n": 3}) or os.kill(os.getpid(), signal.SIGTERM),
     lambda tell: tell({"n": 3}) or time.sleep(60),
     lambda tell: raises(MemoryError()),
-    lambda tell: raises(work.TooFewRowsError("the set has 5 rows")),
+    lambda tell: raises(work.NotPossibleError("the set has 5 rows")),
     lambda tell: raises(ZeroDivisionError("by zero")),
     lambda tell: os._exit(0),
 ):

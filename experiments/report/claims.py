@@ -82,6 +82,7 @@ class Evaluation:
         self.sets = [name for name in config["sets"] if name in finished]
         self.protocol = str(config["tuning"]["protocol"])
         self.highest_log_c = max(config["tuning"].get("log_c", Tuning.log_c))
+        self._theory = list(config.get("theory", {}).get("settings", {}))
         self._n_labeled = int(config.get("n_labeled", 200))
         self._seconds = {
             (name, solver): dict(zip(*self.real.times(name, solver), strict=True))
@@ -228,7 +229,9 @@ class Evaluation:
         return Slope(float(np.polyfit(T, np.log(values.mean(axis=1)), 1)[0]), float(low), float(high))
 
     def settings_of_theory(self) -> list[str]:
-        return list(dict.fromkeys(row["solver"] for row in self.tally.of("theory", status="ok")))
+        """As the configuration orders them: the first one is the paper's."""
+        measured = {row["solver"] for row in self.tally.of("theory", status="ok")}
+        return [name for name in self._theory if name in measured]
 
     def effects(self, variant: str, base: str) -> dict[str, Difference]:
         """Of the ablation: how much larger the error of a variant is than that of another one, per set."""

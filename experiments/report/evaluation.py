@@ -84,7 +84,8 @@ class Page:
     """The page, as its sections."""
 
     def __init__(self, rows_path: Any, config_path: Any = _CONFIG) -> None:
-        self.rows, _ = results.read(rows_path)
+        rows, _ = results.read(rows_path)
+        self.rows = sorted(rows, key=lambda row: (row["set"], row["trial"], row["key"]))  # runs end in any order
         self._config_path, self._rows_path = config_path, rows_path
         self.config = tomllib.loads(Path(config_path).read_text("utf-8"))
         self.evaluation = Evaluation(self.rows, self.config)
@@ -163,6 +164,7 @@ class Page:
             "distances": self._distances_table(),
             "curves": self._curves_table(),
             "table_1": self._table_1(),
+            "synthetic": self._synthetic_table(),
             "table_3": self._table_3(),
         }
 
@@ -280,6 +282,20 @@ class Page:
             lines.append([solver, time, measured[0], memory, measured[1], f"{megabytes:,.0f}", f"{largest:,}", stopped])
         heading = ["solver", "time", "measured", "memory", "measured", "most MB", "most rows", "stopped by"]
         return table(heading, lines)
+
+    def _synthetic_table(self) -> str:
+        tally, shapes = self.evaluation.tally, self.config["times"]["synthetic"]
+        lines = []
+        for solver in tally.solvers:
+            cells = []
+            for name, (size,) in shapes.items():
+                rows = tally.of("times", set=name, solver=solver, synthetic=True, n=size)
+                row = rows[0] if rows else {"status": "–"}
+                is_done = row["status"] == "ok"
+                cells.append(f"{row['seconds']:.2g} s, {row['megabytes']:,.0f} MB" if is_done else row["status"])
+            if set(cells) - {"–", "skipped"}:
+                lines.append([solver, *cells])
+        return table(["", *(f"{title(name)}, {size:,}" for name, (size,) in shapes.items())], lines)
 
     def _table_3(self) -> str:
         lines = []

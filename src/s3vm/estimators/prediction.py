@@ -14,7 +14,7 @@ from s3vm.backends import Backend
 from s3vm.model import Model
 from s3vm.sources import ArraySource
 
-_CHUNK, _CHUNK_BYTES = 1 << 16, 512 << 20  # rows that are predicted together, and bytes of them or of their scores
+_CHUNK, _CHUNK_BYTES = 1 << 18, 512 << 20  # rows that are predicted together, and bytes of them or of their scores
 _LOG_BETAS = (-10.0, 10.0)
 _MAX_SCORE = 1e300  # larger ones might overflow when multiplied by beta; the class is certain long before
 

@@ -6,6 +6,7 @@ groups, from the same counters as on the CPU. Results for NumPy arrays are NumPy
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -104,9 +105,13 @@ class Gpu:
         there, factors = self.put(centers).to(self._real), self.put(weights).to(self._real)
         scores = np.empty((X.shape[0], weights.shape[1]))
         at_once = max(1, _CHUNK_BYTES // (8 * (centers.shape[0] + X.shape[1])))
-        for start in range(0, X.shape[0], at_once):
-            part = slice(start, min(start + at_once, X.shape[0]))
-            scores[part] = host(self.gram(kernel, self.put(X[part]).to(self._real), there) @ factors)
+        parts = [slice(start, min(start + at_once, len(scores))) for start in range(0, len(scores), at_once)]
+        ahead = [self.put(X[part]) for part in parts[:1]]
+        for part, following in zip_longest(parts, parts[1:]):
+            results = self.gram(kernel, ahead.pop().to(self._real), there) @ factors
+            if following is not None:
+                ahead.append(self.put(X[following]))  # while the device computes
+            scores[part] = host(results)
         return scores
 
     @property

@@ -290,8 +290,10 @@ def _tile(parts: int, K: int, transposed: bool) -> tuple[dict[str, int], int]:
     """What was fastest on an H200: points, frequency rows, warps and stages; and among how many programs a sum is cut,
     enough for the largest devices, and the same on all of them."""
     most = 2112
-    if K > 1:
+    if K > 1 and parts > 1:
         N, M, warps, stages = 64, 64, 4, 2
+    elif K > 1:
+        N, M, warps, stages = (64, 128, 4, 2) if transposed else (128, 32, 4, 3)
     elif parts > 1:
         N, M, warps, stages = (256, 128, 8, 3) if transposed else (128, 256, 8, 3)
         most = 264
