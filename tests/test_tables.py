@@ -190,7 +190,7 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a,b\n1,2\n" * 1 + "3,4\n" * 300_000 + "x,5\n", r"data.csv, line 300,003: 'x' in column 'a' is not a number"),
         ("a,b,city\n1,2,Paris\n", r"text or dates, not numbers, in column 'city' \('Paris' in line 2\).* drop city"),
         ("a,b\n1,2\n3,xx\n", r"not numbers, in column 'b' \('xx' in line 3\)"),
-        ("a,day\n1,2020-01-01\n", r"column 'day' \('2020-01-01'\)"),
+        ("a,day\n1,2020-01-01\n", r"column 'day' \('2020-01-01' in line 2\)"),
         ("a,b\n0,0\n1,\n2,inf\n3,4\n", r"missing or infinite, the first in row 2, column 'b'; by column: 'b' 2"),
         ("a\n1e39\n", r"by column: 'a' 1"),
         ("a,a\n1,2\n", "several columns named 'a'"),

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from s3vm._utils.input_checks import RowsError, shortened
 
-_MAX_LISTED = 5
+MAX_LISTED = 5
 
 
 class TableError(RowsError):
@@ -14,8 +14,8 @@ class TableError(RowsError):
 
 def listed(items: Sequence[str]) -> str:
     """The first few of these items."""
-    more = len(items) - _MAX_LISTED
-    return ", ".join(shortened(item, 100) for item in items[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(items) - MAX_LISTED
+    return ", ".join(shortened(item, 100) for item in items[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def nearest(names: Sequence[str], known: Sequence[str]) -> str:

@@ -8,7 +8,8 @@ import codecs
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from s3vm._utils.input_checks import shortened
 from s3vm.sources.readers.compression import is_compressed, open_decompressed
-from s3vm.sources.readers.errors import TableError, listed
+from s3vm.sources.readers.errors import MAX_LISTED, TableError, listed
 
 _SEPARATORS, _QUOTED = (",", ";", "\t"), re.compile(rb'"[^"]*"')
 _BLOCK_BYTES = 1 << 20  # that are parsed together
@@ -41,6 +42,7 @@ class TabularFile(ABC):
     path: str
     types: dict[str, pa.DataType]  # as far as the start of the file tells
     groups: Sequence[int | None]  # rows in each part that can be read alone; None if only reading them tells
+    unit, first = "row", 1  # what errors count, and the number of the first
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -55,10 +57,6 @@ class TabularFile(ABC):
         """The names and types of the columns. Sets `groups`."""
 
     @abstractmethod
-    def example(self, name: str) -> str:
-        """A value of that column, in quotes, and where it is."""
-
-    @abstractmethod
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         """These columns of a group, some rows at a time: the numbers cast to that dtype, the others as they are."""
 
@@ -66,11 +64,20 @@ class TabularFile(ABC):
         """Raises a TableError if any of these columns does not hold numbers."""
         wrong = [name for name in names if not _is_number(self.types[name])]
         if wrong:
-            examples = [f"{name!r} ({self.example(name)})" for name in wrong]
+            examples = [f"{name!r} ({self._example(name)})" for name in wrong[:MAX_LISTED]]
             raise TableError(
-                f"{self.path}: text or dates, not numbers, in column {listed(examples)}: give an encoder "
-                f"(FileSource(..., encoder=TableEncoder())), or drop {shortened(','.join(wrong))}"
+                f"{self.path}: text or dates, not numbers, in column {listed(examples + wrong[MAX_LISTED:])}: give an "
+                f"encoder (FileSource(..., encoder=TableEncoder())), or drop {shortened(','.join(wrong))}"
             )
+
+    def _example(self, name: str) -> str:
+        """A value of that column that is not a number, and where it is."""
+        with suppress(TableError, StopIteration):
+            for number, value in enumerate(next(self.batches([], [name], None, 0))[name].to_pylist()):
+                text = "" if value is None else str(value)
+                if text.strip() and not _NUMBER.fullmatch(text.strip()):
+                    return f"{text[:30]!r} in {self.unit} {number + self.first}"
+        return "''"
 
     def check_labels(self, names: Sequence[str]) -> None:
         """Raises a TableError if any of these columns holds neither text nor numbers, such as lists or times."""
@@ -85,6 +92,7 @@ class TabularFile(ABC):
 class CsvFile(TabularFile):
     """Text with column names in the first line, separated by whichever it has most of: commas, semicolons or tabs."""
 
+    unit, first = "line", 2
     groups = (None,)  # a line in the middle cannot be found without reading those before it
 
     def schema(self) -> pa.Schema:
@@ -94,11 +102,9 @@ class CsvFile(TabularFile):
         self.types = {}  # for errors until they are known
         guess = pa_csv.ConvertOptions()
         try:
-            reader = self._open(guess)
-            self._start = next(iter(reader), None)
+            schema = self._open(guess).schema
         except Exception as problem:
             raise self._explained(problem, guess) from None
-        schema = reader.schema
         if all(map(_NUMBER.fullmatch, schema.names)):
             raise TableError(f"{self.path} begins with numbers: its first line must hold the column names")
         binary = [field.name for field in schema if pa.types.is_binary(field.type)]
@@ -123,13 +129,6 @@ class CsvFile(TabularFile):
         if not is_utf8(line):
             raise TableError(f"{self.path}, line 1 (the column names) is not UTF-8: save the file as UTF-8")
         return line
-
-    def example(self, name: str) -> str:
-        values = [] if self._start is None else self._start[name].to_pylist()
-        for number, value in enumerate(values):
-            if isinstance(value, str) and value.strip() and not _NUMBER.fullmatch(value.strip()):
-                return f"{value[:30]!r} in line {number + 2}"  # at least: a row may have several
-        return _quoted_value(values)
 
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         number = pa.from_numpy_dtype(dtype)
@@ -186,14 +185,6 @@ class ParquetFile(TabularFile):
             except Exception as problem:
                 raise self._broken(problem) from None
 
-    def example(self, name: str) -> str:
-        with self._open() as file:
-            try:
-                values = next(file.iter_batches(_PARQUET_ROWS, columns=[name]))[name].to_pylist()
-            except Exception:
-                values = []
-        return _quoted_value(values)
-
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         columns = [*numbers, *others]
         with self._open() as file:
@@ -237,17 +228,9 @@ class JsonFile(TabularFile):
         self.groups = [self._table.num_rows]
         return self._table.schema
 
-    def example(self, name: str) -> str:
-        return _quoted_value(self._table[name].to_pylist())
-
     def batches(self, numbers: Sequence[str], others: Sequence[str], dtype: Any, group: int) -> Iterator[_Arrays]:
         for batch in self._table.select([*numbers, *others]).to_batches(_PARQUET_ROWS):
             yield _cast_numbers(batch, numbers, pa.from_numpy_dtype(dtype))
-
-
-def _quoted_value(values: Iterable[Any]) -> str:
-    """The first value that is not missing, in quotes."""
-    return repr(str(next((value for value in values if value is not None), ""))[:30])
 
 
 def _cast_numbers(batch: pa.RecordBatch, numbers: Sequence[str], number: pa.DataType) -> _Arrays:
