@@ -19,9 +19,10 @@ from experiments.config import read
 from experiments.runner import Progress
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
-from s3vm.cli.console import Screen, grid, percent, seconds
+from s3vm.cli.console import Screen, grid, seconds
 from s3vm.cli.inputs import check_writable
-from s3vm.cli.summary import plain_table
+from s3vm.cli.summary import table_of
+from s3vm.inspect.tables import percent
 
 __all__ = ["bench", "list_datasets", "page", "report"]
 
@@ -97,20 +98,19 @@ def list_datasets(screen: Screen) -> None:
     if folder and not folder.is_dir():
         screen.warn(f"S3VM_DATA names {folder}, which is not a folder")
     entries = [*_toy_entries(), *_download_entries(), *_file_entries(screen, folder)]
-    table = plain_table("name", "rows", "features")
-    table.add_column("classes")
-    table.add_column("where")
+    columns: dict[str, list[str]] = {name: [] for name in ("name", "rows", "features", "classes", "where")}
     for entry in entries:
         fractions = [f"{label} {fraction:.0%}" for label, fraction in list(entry["classes"].items())[:3]]
         n_others = len(entry["classes"]) - len(fractions)
         classes = ", ".join(fractions) + (f" and {n_others} more" if n_others > 0 else "")
-        where = escape(Path(entry["where"]).name)
-        table.add_row(escape(entry["name"]), f"{entry['rows']:,}", f"{entry['features']:,}", classes, where)
+        cells = entry["name"], f"{entry['rows']:,}", f"{entry['features']:,}", classes, Path(entry["where"]).name
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
     hint = "" if folder else "  More: set S3VM_DATA to a folder of .npz files (arrays X and y)."
     screen.finish(
         "datasets",
         {"datasets": entries},
-        table,
+        table_of(columns),
         Text(hint, style="dim", end="\n" * bool(hint)),
     )
 
@@ -159,10 +159,13 @@ def _size_and_classes(shape: tuple[int, ...], y: Array) -> dict[str, Any]:
 
 def _table(progress: Progress) -> RenderableType:
     """How far every part is, and what is running."""
-    table = plain_table("part", "done", "of", "failed")
-    for name, count in progress.parts.items():
-        failed = f"[yellow]{count.failed:,}[/]" if count.failed else ""
-        table.add_row(name, f"{count.done:,}", f"{count.total:,}", failed)
+    counts = progress.parts.values()
+    columns = {
+        "part": list(progress.parts),
+        "done": [f"{count.done:,}" for count in counts],
+        "of": [f"{count.total:,}" for count in counts],
+        "failed": [f"{count.failed:,}" if count.failed else "" for count in counts],
+    }
     now = time.monotonic()
     running = Table.grid(padding=(0, 2))
     for task, start in list(progress.running.values()):
@@ -176,7 +179,7 @@ def _table(progress: Progress) -> RenderableType:
         f"{progress.done:,} of {progress.total:,} runs",
         Text(f"{seconds(now - progress.started)} so far", style="dim"),
     )
-    return Group(table, running, Text(_last_run(progress), style="dim"), line)
+    return Group(table_of(columns), running, Text(_last_run(progress), style="dim"), line)
 
 
 def _last_run(progress: Progress) -> str:

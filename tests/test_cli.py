@@ -33,7 +33,7 @@ from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, TableEncoder, cli
 from s3vm._utils import container
 from s3vm.cli.app import app
 from s3vm.cli.compare import _advice
-from s3vm.cli.console import Screen, file_size, seconds
+from s3vm.cli.console import Screen, seconds
 from s3vm.cli.inputs import read_data
 from s3vm.cli.options import InputFiles
 from s3vm.cli.summary import prediction_summary
@@ -349,6 +349,13 @@ def test_report(folder, tmp_path):
     assert re.search(r"<td>width -?[\d.]+, height -?[\d.]+</td>", page), "what a row to label says"
 
 
+def test_more_labels_where_a_second_fit_is_cheap(folder, tmp_path, monkeypatch):
+    args = ("fit", folder / "mails.csv", "-t", "label", "-o", tmp_path / "m.s3vm", "--C", 1, "--gamma", 1)
+    assert "With 25 labels the error is" in " ".join(run(*args).stdout.split())
+    monkeypatch.setattr("s3vm.cli.fit._FEW_VALUES", 1000)
+    assert "More labels" not in run(*args).stdout
+
+
 class Interrupted(TSG):
     """Ctrl-C after three iterations."""
 
@@ -490,6 +497,9 @@ def test_classes_that_matter_more_than_others(folder, tmp_path):
     held = of_json("evaluate", tmp_path / "m.s3vm", folder / "held.csv", "-t", "label")
     assert held["positive"]["recall"] > 0.85
     shown = run(*fit, *aim).stdout
+    moved = run("info", tmp_path / "m.s3vm").stdout
+    assert re.search(r"Held-out error .*, with threshold 0 *\n", moved), "a model file has no scores to measure it by"
+    assert re.search(r"Threshold +-\d", moved)
     assert re.search(r"Threshold +\S+: held-out precision .*%, recall .*%, F1 .*%\s+of class spam", shown)
     weighted = of_json(*fit, "--class-weight", "spam=20,ham=1", "--prior", "spam=0.9,ham=0.1", "--weight", 1)
     clf = loaded(tmp_path / "m.s3vm")[-1]
@@ -703,7 +713,7 @@ def test_demo(tmp_path, monkeypatch):
 def test_demo_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert 'pip install "s3vm[report]"' in complaint("demo", "--picture", tmp_path / "demo.png")
-    assert "must end in .png" in complaint("demo", "--picture", tmp_path / "demo.txt")
+    assert "must end in .png" in complaint("demo", "--picture", tmp_path / "demo.txt", code=2)
 
 
 # Standard input and output, JSON lines
@@ -783,7 +793,13 @@ OF_USAGE = (
     "Invalid",
     "No such ",
 )
-OF_USAGE += ("--json needs", "give one file to write", "mails.csv: which column", "which column")
+OF_USAGE += (
+    "--json needs",
+    "give one file to write",
+    "mails.csv: which column",
+    "which column",
+    "the name of the file",
+)
 
 
 def test_a_short_name_is_not_offered_for_a_long_one(tmp_path):
@@ -850,13 +866,18 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("predict spam.s3vm mails.npz --keep id", "columns have no names"),
         ("predict mails.csv mails.csv", "not a model file"),
         ("predict nothing.s3vm mails.csv", "nothing.s3vm: there is no such file"),
-        ("predict spam.s3vm mails.csv -o out.xlsx", "out.xlsx cannot be written"),
+        ("predict spam.s3vm mails.csv -o out.xlsx", "the name of the file must end in .csv, .csv.gz, .jsonl, "),
+        ("suggest spam.s3vm mails.csv -o out.xlsx", "the name of the file must end in .csv"),
+        ("label new.parquet", "the name of the file must end in .csv, .tsv, .txt"),
+        ("label mails.csv -o labelled.parquet", "the name of the file must end in .csv, .tsv, .txt"),
         ("predict spam.s3vm mails.csv --json", "--json needs a file for the rows"),
         ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
         ("evaluate plain.s3vm mails.csv", "which column has the labels?"),
         ("evaluate spam.s3vm held.csv -t id", "has labels that the model does not know"),
         ("evaluate spam.s3vm mails.csv -t label --mark ham,spam", "has no labels to compare with"),
-        ("export spam.s3vm m.pmml", "give a file that ends in .onnx"),
+        ("export spam.s3vm m.pmml", "the name of the file must end in .onnx"),
+        ("export spam.s3vm m.s3vm", "the name of the file must end in .onnx"),
+        ("export spam.s3vm -o m.pmml --compress many.parquet", "the name of the file must end in .onnx, .s3vm"),
         ("compare mails.csv -t label --mark spam", "has only the label 'ham'"),
         ("export spam.s3vm", "give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT"),
         ("export spam.s3vm a.onnx -o b.onnx", "give one file to write"),
@@ -975,9 +996,6 @@ def test_completion(words, completions):
         (seconds(12.34), "12.3 s"),
         (seconds(150), "2.5 min"),
         (seconds(9000), "2.5 h"),
-        (file_size(12), "12 bytes"),
-        (file_size(2.5e6), "2.5 MB"),
-        (file_size(2.5e9), "2.5 GB"),
     ],
 )
 def test_figures(shown, wanted):

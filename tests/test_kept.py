@@ -116,6 +116,13 @@ def test_the_name_of_a_model(data):
     assert (data / "d.s3vm").read_text() == "my notes"
     assert CliRunner().invoke(app, ["fit", "d.npz", *OPTIONS, "-o", "d.s3vm"]).exit_code == 0, "as it was asked to"
     assert CliRunner().invoke(app, ["fit", "d.npz", *OPTIONS]).exit_code == 0, "a model is replaced by a newer one"
+    (data / "other").mkdir()
+    (data / "d.npz").rename(data / "other" / "d.npz")
+    result = CliRunner().invoke(app, ["fit", "other/d.npz", *OPTIONS])
+    assert result.exit_code == 1
+    assert "d.s3vm exists, perhaps of another d.npz: give the name of the model, -o FILE" in " ".join(
+        result.output.split()
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of Unix")

@@ -177,7 +177,6 @@ def test_report_of_a_fit(tmp_path, case, with_test):
         "Would more labels help?": held_out,
         "Which columns matter": True,
         "With and without unlabelled rows": auto,
-        "Measures": with_test or held_out,
         "The classes": True,
         "Learning curve": classifier.n_iter_ > 1,
         "Scores of the training rows": True,
@@ -223,12 +222,12 @@ def test_projected_rows(tmp_path):
     wide = np.column_stack([X, 0.01 * X[:, 0]])
     clf = S3VMClassifier(QUICK, random_state=0, n_components=2).fit(wide, y)
     page = read(write_report(clf, wide, y, tmp_path / "fit.html"))
-    assert "Rows are projected on 2 directions of 3 columns." in page.text
+    assert "In front of the kernel: 2 directions of 3 columns." in page.text
     clf = copy.copy(moons()[0])
     clf.model_ = replace(clf.model_, projection=np.array([0.5, 1.5]))
     page = read(write_report(clf, X, y, tmp_path / "fit.html"))
     assert "The columns" in page.headings()
-    assert "feature 1 1.5 feature 0 0.5" in " ".join(page.text.split())
+    assert "column weights: feature 1 1.5, feature 0 0.5." in page.text
 
 
 def test_hostile_names_are_only_text(tmp_path):

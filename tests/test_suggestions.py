@@ -104,7 +104,7 @@ def test_more_labels_says_no_more_than_the_errors_allow():
 def test_a_fit_on_half_of_the_labels_is_judged_on_the_other_half():
     clf, X, y, _ = moons()
     half = fit_on_half(clf, X, y)
-    assert half.n_labeled == 20
+    assert half.measures["n_labeled"] == 20
     assert half.measures["rows"] == 20
     assert half.measures["error"] == np.mean(half.estimator.predict(half.X) != half.y)
     assert np.isfinite(half.estimator.held_out_scores_).sum() == 20

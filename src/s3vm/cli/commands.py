@@ -1,5 +1,7 @@
 """The commands and their options, as `s3vm --help` shows them: the help is the docstring, "$" marks the examples."""
 
+from pathlib import Path
+
 from s3vm.cli import options
 from s3vm.cli.options import InputFiles, Settings, Verbosity, names_option, option
 
@@ -45,7 +47,7 @@ class Predict(Verbosity):
     jobs: int = options.JOBS
 
     def __post_init__(self) -> None:
-        options.check_standard_output(self.output, self.json, self.file_format)
+        options.check_output(self.output, self.json, self.file_format)
 
 
 class Evaluate(Verbosity):
@@ -101,6 +103,7 @@ class Export(Verbosity):
     def __post_init__(self) -> None:
         if (self.output is None) == (self.named is None):
             raise ValueError("give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT")
+        options.check_ending(self.path, ".onnx", *([".s3vm"] if self.compress else []))
 
     @property
     def path(self) -> str:
@@ -165,6 +168,13 @@ class Label(Verbosity, Settings, InputFiles):
     port: int = option(0, "N", "Port on 127.0.0.1; 0 takes a free one.")
     browser: bool = option(True, None, "Open the page.", "--browser/--no-browser")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output is None and Path(self.data).name.startswith("stdin."):
+            raise ValueError("--output FILE is needed for rows of standard input")
+        for path in (self.data, self.output):
+            options.check_ending(path, ".csv", ".tsv", ".txt")
+
 
 class Suggest(Verbosity):
     """Choose the rows of a file to label next, the most informative first.
@@ -187,7 +197,7 @@ class Suggest(Verbosity):
     jobs: int = options.JOBS
 
     def __post_init__(self) -> None:
-        options.check_standard_output(self.output, self.json, self.file_format)
+        options.check_output(self.output, self.json, self.file_format)
 
 
 class Demo(Verbosity):
@@ -200,6 +210,9 @@ class Demo(Verbosity):
     hidden = ("verbose",)
     picture: str | None = options.output_option(None, "FILE", "Also draw a picture.", "--picture", "-o")
     jobs: int = options.JOBS
+
+    def __post_init__(self) -> None:
+        options.check_ending(self.picture, ".png", ".svg", ".pdf")
 
 
 COMMANDS = (Fit, Predict, Evaluate, Info, Export, Tune, Compare, Label, Suggest, Demo)

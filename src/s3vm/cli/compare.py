@@ -24,9 +24,10 @@ from s3vm.cli.commands import Compare
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
 from s3vm.cli.options import Settings
-from s3vm.cli.summary import comparison_columns, comparison_summary
+from s3vm.cli.summary import comparison_summary
 from s3vm.inspect.diagnostics import error_measures
 from s3vm.inspect.page import Section, write_page
+from s3vm.inspect.tables import comparison_columns
 from s3vm.kernels import Kernel
 from s3vm.solvers import solver
 from s3vm.sources import readers

@@ -109,32 +109,20 @@ def printable(value: Any) -> Any:
 
 
 def grid(facts: Mapping[str, RenderableType | None]) -> Table:
-    """Two columns, names and facts; facts that are None are left out."""
+    """Two columns, names and facts; facts that are None or empty are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, fact in facts.items():
-        if fact is not None:
+        if fact:
             table.add_row(f"  {name}", fact)
     return table
-
-
-def percent(fraction: float) -> str:
-    return f"{fraction:.2%}" if 0 < fraction < 0.01 else f"{fraction:.1%}"
 
 
 def seconds(duration: float) -> str:
     if duration < 100:
         return f"{duration:.1f} s" if duration >= 1 else f"{duration:.2f} s"
     return f"{duration / 60:.1f} min" if duration < 6000 else f"{duration / 3600:.1f} h"
-
-
-def file_size(n_bytes: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} GB"
 
 
 def _to_json(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import RenderableType
@@ -16,107 +16,93 @@ from s3vm import S3VMClassifier
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array
 from s3vm.cli.commands import Demo
-from s3vm.cli.console import Screen, grid, percent
+from s3vm.cli.console import Screen, grid
 from s3vm.cli.inputs import check_writable
-from s3vm.cli.summary import plain_table
+from s3vm.cli.summary import table_of
+from s3vm.inspect.tables import percent
 
 _LABELS, _DRAWS, _C = (20, 40, 80, 160), 5, 10.0
-_FORMATS = (".png", ".svg", ".pdf")
-_METHODS = (("supervised SVM", "#999999"), ("label spreading", "#edae49"), ("s3vm", "#d1495b"))
+_METHODS = {
+    "svm": ("supervised SVM", "#999999"),
+    "spreading": ("label spreading", "#edae49"),
+    "s3vm": ("s3vm", "#d1495b"),
+}
 _SPREADING_GAMMA = 64  # that of scikit-learn's example, 0.25, for pixels from 0 to 1 instead of 16
-
-
-class Runs(NamedTuple):
-    """Errors and seconds ``(methods, n_labels, n_draws)``, and one run to look at.
-
-    Of that run: the number of labels, the unlabelled digits, their classes, and the predictions of the SVM and of s3vm.
-    """
-
-    errors: Array
-    seconds: Array
-    example: tuple[int, Array, Array, Array, Array]
+_DIGITS_SHOWN = (3, 6)  # rows and columns
 
 
 def run_demo(options: Demo) -> None:
     screen, picture = options.screen(), options.picture
     check_writable(picture)
     if picture is not None:
-        if not picture.endswith(_FORMATS):
-            raise ValueError(f"{picture}: the picture must end in {', '.join(_FORMATS)}")
         optional("matplotlib", "report")
     X, y = load_digits(return_X_y=True)
-    runs = _compare(screen, X / 16.0, y, options.jobs)
-    keys = [f"{method}_{measure}" for measure in ("error", "seconds") for method in ("svm", "spreading", "s3vm")]
-    means = np.concatenate([runs.errors, runs.seconds]).mean(axis=2).T
-    result: dict[str, Any] = {
-        "errors": [
-            {"labels": n} | dict(zip(keys, row, strict=True)) for n, row in zip(_LABELS, means.tolist(), strict=True)
-        ]
-    }
+    runs = _runs(screen, X / 16.0, y, options.jobs)
+    keys = [f"{method}_{measure}" for measure in ("error", "seconds") for method in _METHODS]
+    errors = [
+        {"labels": n} | {key: float(np.mean([run[key] for run in runs if run["labels"] == n])) for key in keys}
+        for n in _LABELS
+    ]
+    result: dict[str, Any] = {"errors": errors}
     if picture is not None:
-        _draw(runs, picture)
+        _draw(runs, X, y, picture)
         result["picture"] = picture
     screen.finish("demo", result, *_summary(result, len(y)))
 
 
-def _compare(screen: Screen, X: Array, y: Array, jobs: int) -> Runs:
-    errors, seconds = np.empty((2, len(_METHODS), len(_LABELS), _DRAWS))
-    examples = []
+def _runs(screen: Screen, X: Array, y: Array, jobs: int) -> list[dict[str, Any]]:
+    """The errors, seconds and predictions of every method, by number of labels and draw of them."""
+    runs: list[dict[str, Any]] = []
     with screen.progress("reading digits", "runs") as report_progress:
         # A small fit first, so that no compilation is timed.
         S3VMClassifier(random_state=0, n_jobs=jobs).fit(X[:100], np.where(np.arange(100) < 50, y[:100], -1))
-        for i, n_labeled in enumerate(_LABELS):
+        for n_labeled in _LABELS:
             for draw in range(_DRAWS):
-                report_progress(i * _DRAWS + draw, len(_LABELS) * _DRAWS)
-                labeled = _draw_labels(y, n_labeled, draw)
-                spreading, ours = LabelSpreading(gamma=_SPREADING_GAMMA), S3VMClassifier(random_state=draw, n_jobs=jobs)
-                classifiers, rows_and_marks = (SVC(C=_C), spreading, ours), (X, np.where(labeled, y, -1))
-                fits = (X[labeled], y[labeled]), rows_and_marks, rows_and_marks
-                for k, (classifier, rows_and_labels) in enumerate(zip(classifiers, fits, strict=True)):
+                report_progress(len(runs), len(_LABELS) * _DRAWS)
+                rng, labeled = np.random.default_rng(draw), np.zeros(len(y), dtype=bool)
+                for digit in range(10):
+                    labeled[rng.choice(np.flatnonzero(y == digit), n_labeled // 10, replace=False)] = True
+                some = X, np.where(labeled, y, -1)
+                fits: dict[str, tuple[Any, Any]] = {
+                    "svm": (SVC(C=_C), (X[labeled], y[labeled])),
+                    "spreading": (LabelSpreading(gamma=_SPREADING_GAMMA), some),
+                    "s3vm": (S3VMClassifier(random_state=draw, n_jobs=jobs), some),
+                }
+                run: dict[str, Any] = {"labels": n_labeled, "unlabeled": ~labeled}
+                for name, (classifier, rows_and_labels) in fits.items():
                     start = time.perf_counter()
                     classifier.fit(*rows_and_labels)
-                    seconds[k, i, draw] = time.perf_counter() - start
-                predictions = [classifier.predict(X[~labeled]) for classifier in classifiers]
-                errors[:, i, draw] = [np.mean(predicted != y[~labeled]) for predicted in predictions]
-                if draw == 0:
-                    examples.append((n_labeled, X[~labeled], y[~labeled], predictions[0], predictions[-1]))
-    return Runs(errors, seconds, examples[min(1, len(examples) - 1)])
-
-
-def _draw_labels(y: Array, n_labeled: int, seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    labeled = np.zeros(len(y), dtype=bool)
-    for digit in range(10):
-        labeled[rng.choice(np.flatnonzero(y == digit), n_labeled // 10, replace=False)] = True
-    return labeled
+                    run[f"{name}_seconds"] = time.perf_counter() - start
+                    run[name] = classifier.predict(X[~labeled])
+                    run[f"{name}_error"] = np.mean(run[name] != y[~labeled])
+                runs.append(run)
+    return runs
 
 
 def _summary(result: dict[str, Any], n_rows: int) -> list[RenderableType]:
-    table = plain_table("labels", *(column for name, _ in _METHODS for column in (name, "seconds")))
-    for row in result["errors"]:
-        cells = [str(row["labels"])]
-        for name in ("svm", "spreading", "s3vm"):
-            error, seconds = percent(row[f"{name}_error"]), f"{row[f'{name}_seconds']:.2f}"
-            cells += [f"[bold green]{error}[/]" if name == "s3vm" else error, seconds]
-        table.add_row(*cells)
+    columns = {"labels": [str(row["labels"]) for row in result["errors"]]}
+    for key, (name, _) in _METHODS.items():
+        columns[name] = [percent(row[f"{key}_error"]) for row in result["errors"]]
+        columns[f"{name}, s"] = [f"{row[f'{key}_seconds']:.2f}" for row in result["errors"]]
     head = Text.assemble(
         (f"{n_rows:,} handwritten digits", "bold"),
         f", only a few of them labelled. Errors on all others, means of {_DRAWS} random draws:",
     )
     foot = Text("  Your own data: s3vm fit data.csv --target label", style="dim")
-    parts: list[RenderableType] = [head, table]
+    parts: list[RenderableType] = [head, table_of(columns)]
     if "picture" in result:
         parts += [grid({"Picture": escape(str(Path(result["picture"]).resolve()))}), Text()]
     return [*parts, foot]
 
 
-def _draw(runs: Runs, path: str) -> None:
+def _draw(runs: list[dict[str, Any]], X: Array, y: Array, path: str) -> None:
     """Draws the errors by number of labels, and digits that only s3vm classifies correctly."""
     figure = optional("matplotlib.figure", "report").Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.1])
     axes = left.subplots()
-    for errors, (name, color) in zip(runs.errors, _METHODS, strict=True):
-        mean, spread = 100 * errors.mean(axis=1), 100 * errors.std(axis=1)
+    for key, (name, color) in _METHODS.items():
+        errors = 100 * np.array([run[f"{key}_error"] for run in runs]).reshape(len(_LABELS), _DRAWS)
+        mean, spread = errors.mean(axis=1), errors.std(axis=1)
         axes.plot(_LABELS, mean, "o-", color=color, label=name, linewidth=2)
         axes.fill_between(_LABELS, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="labelled digits", ylabel="error on the others, %", ylim=(0, None))
@@ -126,15 +112,16 @@ def _draw(runs: Runs, path: str) -> None:
     axes.legend(frameon=False)
     axes.set_title("1,797 handwritten digits, few of them labelled", fontsize=10)
 
-    n_labeled, images, classes, supervised, semi_supervised = runs.example
-    corrected = np.flatnonzero((supervised != classes) & (semi_supervised == classes))
-    added = np.flatnonzero((supervised == classes) & (semi_supervised != classes))
+    run = runs[_DRAWS if len(_LABELS) > 1 else 0]
+    images, classes = X[run["unlabeled"]], y[run["unlabeled"]]
+    corrected = np.flatnonzero((run["svm"] != classes) & (run["s3vm"] == classes))
+    added = np.count_nonzero((run["svm"] == classes) & (run["s3vm"] != classes))
     right.suptitle(
-        f"{n_labeled} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {len(added)}", fontsize=10
+        f"{run['labels']} labels: s3vm corrects {len(corrected)} of the SVM's errors and adds {added}", fontsize=10
     )
-    for axis, at in zip(right.subplots(3, 6).ravel(), np.r_[corrected, [-1] * 18][:18], strict=True):
+    for n, axis in enumerate(right.subplots(*_DIGITS_SHOWN).ravel()):
         axis.axis("off")
-        if at >= 0:
+        for at in corrected[n : n + 1]:
             axis.imshow(images[at].reshape(8, 8), cmap="Greys")
-            axis.set_title(f"{supervised[at]} → {semi_supervised[at]}", fontsize=9)
+            axis.set_title(f"{run['svm'][at]} → {run['s3vm'][at]}", fontsize=9)
     figure.savefig(path, dpi=130)

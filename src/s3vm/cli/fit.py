@@ -18,16 +18,18 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Fit, Tune
 from s3vm.cli.console import Screen, printable
 from s3vm.cli.inputs import Dataset, check_writable, default_output, open_data, read_data, read_test_rows
-from s3vm.cli.options import InputFiles, Settings
+from s3vm.cli.model import fitted_facts
+from s3vm.cli.options import InputFiles, Settings, positive_class
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
-from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, threshold_facts, verdict
+from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, threshold_facts
 from s3vm.inspect.fit_report import FitReport, Origin, row_text
 from s3vm.inspect.labelling import LabelledTable
 from s3vm.persistence.pipeline import FittedParts
 from s3vm.training.loop import Interrupted
 
 _MOST_TEXT = 50_000_000  # bytes of a file whose rows are shown in a report
+_FEW_VALUES = 20_000  # in rows that are fitted a second time, to say whether more labels would help
 _REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
 
 
@@ -50,29 +52,32 @@ def run_fit(options: Fit) -> None:
     test = read_test_rows(screen, options, data, options.test)
     reading = time.perf_counter() - start
     model = train(screen, data, options)
-    clf, names = model.parts.classifier, data.encoder.get_feature_names_out().tolist()
+    clf = model.parts.classifier
     training = time.perf_counter() - start - reading
     _save(model.parts, output)
     result: dict[str, Any] = {
         "data": data.describe(options.data),
-        "columns": data.encoder.outcomes,
-        "scale": {"chosen": data.encoder.scale_, "brier": data.encoder.briers_},
-        "model": model_facts(clf, names) | {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size},
-        "held_out": held_out_error(clf, data.n_labeled),
-        "threshold": threshold_facts(clf, options.positive) if options.threshold is not None else None,
-        "unlabeled": verdict(clf),
+        **fitted_facts(clf, data.encoder),
+        "threshold": None,
         "interrupted": model.interrupted,
         "seconds": {"reading": reading, "training": training},
     }
+    result["model"] |= {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size}
+    if options.threshold is not None:
+        result["threshold"] = threshold_facts(clf, positive_class(options.positive, clf.classes_.tolist()))
     if test is not None:
         scores = clf.decision_function(test[0]).reshape(len(test[1]), -1)
         result["test"] = {"file": options.test} | score_measures(test[1], scores, clf.classes_)
+    is_cheap = data.source is None and data.rows.size <= _FEW_VALUES and not (options.quiet or model.interrupted)
+    if options.report is not None or is_cheap:
+        with screen.progress("fitting half of the labels"):
+            page = _report(options, data, clf, test and (test[0], clf.classes_[test[1]]))
+            result["more_labels"] = page.outlook
     if options.report is not None:
         with screen.progress("writing the report"):
-            page = _report(options, data, clf, test and (test[0], clf.classes_[test[1]]))
             title = f"What was learnt from {Path(options.data).name}"
             page.write(options.report, title, {"data": options.data, "scaled": not options.no_scale})
-        result |= {"report": options.report, "more_labels": page.outlook}
+        result["report"] = options.report
     screen.finish("fit", result, *fit_summary(printable(result)))
     if model.interrupted:
         raise Exit(130)
@@ -117,7 +122,7 @@ def run_tune(options: Tune) -> None:
         "data": data.describe(options.data),
         "chosen": {name: facts[name] for name in ("C", "gamma", "weight")},
         "options": f"--C {clf.C_:g} --gamma {clf.kernel_.width:.4g} --weight {weight}",
-        "held_out": held_out_error(clf, data.n_labeled),
+        "held_out": held_out_error(clf),
         "weights": {} if clf.safety_ is None else clf.safety_.scores,
         "grid": None,
         "widths": None,

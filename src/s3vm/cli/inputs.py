@@ -224,10 +224,15 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
 
 
 def default_output(data: str) -> str:
-    """The name of the model of that file or folder: its own without its format; only models are replaced unasked."""
+    """The name of the model of that file or folder: its own without its format.
+
+    Only models of files in the current folder are replaced unasked: others may have the same name.
+    """
     path = Path(data).resolve()
     output = f"{readers.stem_of(path.name) if not path.is_dir() else path.name}.s3vm"
     if os.path.lexists(output):
+        if path.parent != Path.cwd():
+            raise ValueError(f"{output} exists, perhaps of another {path.name}: give the name of the model, -o FILE")
         try:
             container.read(output)
         except (OSError, container.ModelFormatError):

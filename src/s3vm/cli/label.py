@@ -13,7 +13,6 @@ from s3vm.cli.commands import Label
 from s3vm.cli.console import Screen
 from s3vm.cli.fit import train
 from s3vm.cli.inputs import check_writable, read_data
-from s3vm.cli.options import UsageError
 from s3vm.inspect.diagnostics import held_out_error
 from s3vm.inspect.labelling import LabelledTable, LabelServer, Session
 from s3vm.sources.values import USUAL_MARKS
@@ -23,12 +22,8 @@ _AT_ONCE = 10  # rows that a fit suggests
 
 def run_label(options: Label) -> None:
     data = Path(options.data)
-    if options.output is None and data.name.startswith("stdin."):
-        raise UsageError("--output FILE is needed for rows of standard input")
     path = data.with_name(f"{data.stem}-labelled.csv") if options.output is None else Path(options.output)
     check_writable(str(path), inputs=[options.data])
-    if data.suffix.lower() not in (".csv", ".tsv", ".txt"):
-        raise ValueError(f"{data}: s3vm label reads csv files")
     marks = options.mark or USUAL_MARKS.difference(options.classes)
     table = LabelledTable(data, path, options.target or "label", marks)
     session = Session(table, options.classes, lambda: refit(table, options), options.seed)
@@ -55,7 +50,7 @@ def refit(table: LabelledTable, options: Label) -> tuple[dict[str, Any] | None, 
     rows: list[int] = []
     if n_open:
         rows = clf.suggest(data.rows, min(_AT_ONCE, n_open), data.labels).tolist()
-    error = held_out_error(clf, data.n_labeled)
+    error = held_out_error(clf)
     if error is not None:
         error = {"labels": data.n_labeled} | {key: error[key] for key in ("error", "low", "high")}
     return error, rows

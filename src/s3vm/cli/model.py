@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rich.filesize import decimal
 from rich.markup import escape
 
 import s3vm
-from s3vm import S3VMClassifier
+from s3vm import S3VMClassifier, TableEncoder
 from s3vm._utils import container
 from s3vm._utils.arrays import stack
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Evaluate, Export, Info, Predict
-from s3vm.cli.console import file_size, grid, printable
+from s3vm.cli.console import grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, target_column
-from s3vm.cli.options import class_named
+from s3vm.cli.options import positive_class
 from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
 from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
@@ -137,7 +138,7 @@ def run_evaluate(options: Evaluate) -> None:
     loaded = load_model(options.model, options.jobs)
     classes = loaded.classifier.classes_
     names = classes.tolist()
-    label = names[1] if options.positive is None and len(names) == 2 else class_named(options.positive, names)
+    label = positive_class(options.positive, names)
     mark = options.mark or tuple(USUAL_MARKS.difference(map(str, classes)))  # a class of the model is not a mark
     target = options.target or loaded.target or target_column(data, None)
     stream = loaded.stream(data, target, options.zero_based, mark=mark)
@@ -172,33 +173,38 @@ def run_info(options: Info) -> None:
     loaded = load_model(model)
     clf = loaded.classifier
     encoder, (header, _) = loaded.parts.encoder, container.read(model)
+    scale = "none" if loaded.parts.transformer is None else "each"
     result = {
         "file": model,
         "bytes": Path(model).stat().st_size,
-        "model": model_facts(
-            clf, loaded.feature_names if encoder is None else encoder.get_feature_names_out().tolist()
-        ),
         "names": loaded.feature_names,
-        "columns": None if encoder is None else encoder.outcomes,
-        "scale": {
-            "chosen": "none" if loaded.parts.transformer is None else "each" if encoder is None else encoder.scale_,
-            "brier": {} if encoder is None else encoder.briers_,
-        },
         "target": loaded.target,
         "seed": clf.model_.seed,
         "settings": header["settings"],
-        "held_out": held_out_error(clf),
-        "unlabeled": verdict(clf),
         "compression": str(clf.compression_) if hasattr(clf, "compression_") else None,
         "versions": header.get("versions"),
+        **fitted_facts(clf, encoder, loaded.feature_names, scale),
     }
     screen.finish("info", result, *model_summary(printable(result)))
 
 
+def fitted_facts(
+    clf: S3VMClassifier, encoder: TableEncoder | None, names: list[str] | None = None, scale: str = "none"
+) -> dict[str, Any]:
+    """What a model consists of and what is known of its errors; without an encoder, of columns with these names."""
+    if encoder is not None:
+        names, scale = encoder.get_feature_names_out().tolist(), encoder.scale_
+    return {
+        "columns": None if encoder is None else encoder.outcomes,
+        "scale": {"chosen": scale, "brier": {} if encoder is None else encoder.briers_},
+        "model": model_facts(clf, names),
+        "held_out": held_out_error(clf),
+        "unlabeled": verdict(clf),
+    }
+
+
 def run_export(options: Export) -> None:
     screen, model, output, compress = options.screen(), options.model, options.path, options.compress
-    if not output.endswith((".onnx", ".s3vm")) or (output.endswith(".s3vm") and compress is None):
-        raise ValueError(f"{output}: give a file that ends in .onnx, or in .s3vm with --compress")
     loaded = load_model(model)
     check_writable(output, inputs=[model, compress])
     estimator = s3vm.load(model)
@@ -213,7 +219,7 @@ def run_export(options: Export) -> None:
     s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
     result |= {"output": output, "bytes": Path(output).stat().st_size}
     facts = {
-        "Written": f"{escape(printable(output))}  [dim]{file_size(result['bytes'])}[/dim]",
+        "Written": f"{escape(printable(output))}  [dim]{decimal(result['bytes'])}[/dim]",
         "Smaller": result.get("compression"),
     }
     screen.finish("export", result, grid(facts))

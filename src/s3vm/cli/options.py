@@ -246,7 +246,7 @@ class Settings(Options):
     def set_threshold(self, clf: "S3VMClassifier") -> None:
         """Moves the boundary of the fitted classifier, if that is wanted."""
         if self.threshold is not None:
-            clf.set_threshold(_number(self.threshold), positive=class_named(self.positive, clf.classes_.tolist()))
+            clf.set_threshold(_number(self.threshold), positive=positive_class(self.positive, clf.classes_.tolist()))
 
     @property
     def tuned(self) -> list[str]:
@@ -254,22 +254,28 @@ class Settings(Options):
         return [name for name in ("C", "gamma") if getattr(self, name) is None]
 
 
-def check_standard_output(output: str, is_json: bool, file_format: str | None) -> None:
-    """Raises a ValueError if standard output, ``-``, would get two things, or rows in a format that it cannot have."""
+def check_output(output: str, is_json: bool, file_format: str | None) -> None:
+    """Raises a ValueError if rows cannot go to that file, or standard output, ``-``, would get two things."""
     if output == "-" and is_json:
         raise ValueError("--json needs a file for the rows: -o out.csv")
     if output == "-" and file_format not in (None, "csv", "jsonl"):
         raise ValueError(f"--format {file_format}: standard output is csv or jsonl; give a file, -o FILE")
+    if output not in ("-", ""):
+        check_ending(output, ".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet", ".pq")
 
 
-def class_named(name: str | None, classes: Sequence[Any]) -> Any:
-    """The class that is written so; None for None."""
-    if name is None:
-        return None
+def check_ending(path: str | None, *endings: str) -> None:
+    """Raises a UsageError unless the name of the file, if there is one, has one of these endings."""
+    if path is not None and not path.lower().endswith(endings):
+        raise UsageError(f"{path}: the name of the file must end in {', '.join(endings)}")
+
+
+def positive_class(name: str | None, classes: Sequence[Any]) -> Any:
+    """The class that is written so; by default the last of two, and none of more."""
     labels = {str(label): label for label in classes}
-    if name not in labels:
+    if name is not None and name not in labels:
         raise ValueError(f"--positive {name}: the classes are {', '.join(labels)}")
-    return labels[name]
+    return labels[name] if name is not None else classes[1] if len(classes) == 2 else None
 
 
 def _by_class(option: str, text: str, labels: Mapping[str, Any]) -> dict[Any, float]:

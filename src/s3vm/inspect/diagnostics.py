@@ -141,9 +141,7 @@ def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
     edges = np.linspace(0, 1, bins + 1)
     at = np.clip(np.digitize(predicted, edges) - 1, 0, bins - 1)
     full = np.unique(at)
-    rows, predicted_sum, n_events = (
-        np.bincount(at, weights=weights)[full] for weights in (np.ones(len(at)), predicted, events)
-    )
+    rows, predicted_sum, n_events = (np.bincount(at, weights)[full] for weights in (None, predicted, events))
     low, high = wilson_interval(n_events, rows)
     return {
         "from": edges[full],
@@ -152,7 +150,7 @@ def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
         "observed": n_events / rows,
         "low": low,
         "high": high,
-        "rows": rows.astype(int),
+        "rows": rows,
     }
 
 
@@ -212,30 +210,27 @@ def score_measures(
     return result
 
 
-def held_out_error(clf: S3VMClassifier, n_labeled: int = 0) -> dict[str, Any] | None:
-    """The cross-validated error on the labelled rows, if known, and that of the supervised SVM."""
-    safety, history = getattr(clf, "safety_", None), getattr(clf, "history_", {})
-    measures = held_out_measures(clf) if getattr(clf, "threshold_", 0.0) else None
-    if measures is not None:
-        return {key: measures[key] for key in ("error", "standard_error", "low", "high", "rows", "balanced_error")}
-    if safety is not None:
-        scores, n_rows = safety.scores, safety.n_labeled
-        if not scores:
-            return None
+def held_out_error(clf: S3VMClassifier) -> dict[str, Any] | None:
+    """The cross-validated error on the labelled rows, if known, and that of the supervised SVM.
+
+    A model file has that with the threshold 0 only.
+    """
+    measures, safety = held_out_measures(clf), clf.safety_
+    scores = {} if safety is None else safety.scores
+    if measures is None and safety is not None and scores:
         chosen = scores[safety.weight]
-        result = error_measures(chosen["error"] * n_rows, n_rows) | {"balanced_error": chosen["balanced_error"]}
-        return result | {"supervised_error": scores[0.0]["error"]}
-    if not n_labeled or "held_out_error" not in history:
+        measures = error_measures(chosen["error"] * safety.n_labeled, safety.n_labeled) | chosen
+    if measures is None:
         return None
-    error, balanced = (float(history[f"held_out_{name}"][-1]) for name in ("error", "balanced_error"))
-    return error_measures(error * n_labeled, n_labeled) | {"balanced_error": balanced}
+    result = {key: measures[key] for key in ("error", "standard_error", "low", "high", "rows", "balanced_error")}
+    return result | ({"supervised_error": scores[0.0]["error"]} if scores else {})
 
 
 def held_out_measures(clf: S3VMClassifier) -> dict[str, Any] | None:
     """Errors, recall and precision of the labelled rows held out by a fit; None if there are none, or after loading."""
     if not hasattr(clf, "_held_out"):
         return None
-    _, _, codes, scores, _ = clf._held_out
+    codes, scores = clf._held_out.codes, clf._held_out.scores
     known = np.isfinite(scores).all(axis=1)
     return score_measures(codes[known], scores[known], clf.classes_) if known.any() else None
 
@@ -247,12 +242,10 @@ def class_measures(measures: dict[str, Any], positive: Any) -> dict[str, Any]:
     return {"class": positive} | facts | {"f1": 2 * facts["precision"] * facts["recall"] / total if total else 0.0}
 
 
-def threshold_facts(clf: S3VMClassifier, positive: str | None = None) -> dict[str, Any]:
-    """The threshold of two classes, and what it reaches on labelled rows held out, for the class of that name."""
-    names = {str(label): label for label in clf.classes_.tolist()}
+def threshold_facts(clf: S3VMClassifier, positive: Any) -> dict[str, Any]:
+    """The threshold of two classes, and what it reaches on labelled rows held out, for the class `positive`."""
     measures = held_out_measures(clf)
-    label = clf.classes_.tolist()[1] if positive is None else names[positive]
-    return {"value": clf.threshold_} | (class_measures(measures, label) if measures is not None else {})
+    return {"value": clf.threshold_} | ({} if measures is None else class_measures(measures, positive))
 
 
 def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
@@ -263,23 +256,17 @@ def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
     return {"weight": safety.weight, "outcome": safety.outcome, "verdict": safety.sentence}
 
 
-def largest_weights(model: Model, names: Sequence[str] | None = None, most: int = 5) -> dict[str, float] | None:
-    """The columns with the largest factors, and these; None if columns are taken as they are, or projected."""
-    if model.projection is None or model.column_weights is None:
-        return None
-    order = np.argsort(-np.abs(model.column_weights), kind="stable")[:most].tolist()
-    return {names[at] if names else f"feature {at}": float(model.column_weights[at]) for at in order}
-
-
-def projection_text(model: Model, names: Sequence[str] | None = None) -> str | None:
-    """What is done to the columns in front of the kernel, in a few words."""
-    largest = largest_weights(model, names)
-    if largest is not None:
-        more = f" and {model.n_dims - len(largest):,} more" if model.n_dims > len(largest) else ""
-        return f"column weights: {', '.join(f'{name} {weight:.2g}' for name, weight in largest.items())}{more}"
+def projection_text(model: Model, names: Sequence[str] | None = None, most: int = 5) -> str | None:
+    """What is done to the columns in front of the kernel, in a few words; None if they are taken as they are."""
     if model.projection is None:
         return None
-    return f"{model.n_dims:,} direction{'s' * (model.n_dims > 1)} of {model.n_features_in:,} columns"
+    weights = model.column_weights
+    if weights is None:
+        return f"{model.n_dims:,} direction{'s' * (model.n_dims > 1)} of {model.n_features_in:,} columns"
+    largest = np.argsort(-np.abs(weights), kind="stable")[:most].tolist()
+    texts = [f"{names[at] if names else f'feature {at}'} {weights[at]:.2g}" for at in largest]
+    more = f" and {len(weights) - most:,} more" if len(weights) > most else ""
+    return f"column weights: {', '.join(texts)}{more}"
 
 
 def model_facts(clf: S3VMClassifier, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -292,6 +279,7 @@ def model_facts(clf: S3VMClassifier, names: Sequence[str] | None = None) -> dict
         "gamma": clf.kernel_.width,
         "C": clf.C_,
         "weight": weight,
+        "threshold": clf.threshold_,
         "iterations": clf.n_iter_,
         "classes": clf.classes_.tolist(),
         "features": int(np.prod(model.coefficients.shape[:2])),

@@ -18,18 +18,10 @@ from s3vm.inspect import diagnostics, plot
 from s3vm.inspect.diagnostics import Sample, class_names, final_classifier, score_measures
 from s3vm.inspect.half_fit import HalfFit, column_importance, fit_on_half, more_labels
 from s3vm.inspect.page import Section, cell_text, write_page
-from s3vm.model import Model
+from s3vm.inspect.tables import confusion_columns, weight_columns
 
-_MEASURES = {
-    "brier": ("Brier score", ".4f"),
-    "z": ("z", ".2f"),
-    "error": ("error", ".1%"),
-    "balanced_error": ("balanced error", ".1%"),
-    "average_precision": ("average precision", ".1%"),
-}
 _MOST_COLUMNS, _MOST_ROWS, _MOST_VALUES = 20, 10, 4  # in tables: columns, rows, and columns of these rows
 _MOST_TEXT = 80  # letters of a cell
-_MOST_CLASSES = 5  # with more, confusions are listed
 _WIDTH = 4.8  # inches: narrow enough to be readable on a phone
 
 
@@ -62,8 +54,7 @@ def write_report(
 
 def settings(clf: Any) -> dict[str, Any]:
     """The parameters of a classifier, and the values that the fit chose."""
-    classifier = final_classifier(clf)
-    estimator = getattr(clf, "best_estimator_", clf)
+    classifier, estimator = final_classifier(clf), getattr(clf, "best_estimator_", clf)
     steps = {"previous steps": ", ".join(map(repr, estimator[:-1]))} if isinstance(estimator, Pipeline) else {}
     fitted = {name: getattr(classifier, name) for name in ("C_", "kernel_", "n_iter_") if hasattr(classifier, name)}
     return steps | classifier.get_params(deep=False) | fitted
@@ -75,6 +66,7 @@ class Origin(NamedTuple):
     features: list[str]
     columns: list[str]
     row_text: Callable[[int], str]
+    first: int = 1  # the number of the first row
 
 
 class FitReport:
@@ -84,28 +76,26 @@ class FitReport:
         self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None, origin: Origin | None = None
     ) -> None:
         self.clf, self.X, self.y = clf, X if hasattr(X, "shape") else np.asarray(X), y
-        self.test_rows, self.test = test, None
-        self.classifier = final_classifier(clf)
+        self.classifier, self.names = final_classifier(clf), class_names(clf)
         self.safety: Safety | None = getattr(self.classifier, "safety_", None)
-        self.names = class_names(clf)
         self.codes, self.sample = diagnostics.class_codes(clf, X, y), Sample(clf, self.X, y)
         self.n_labeled, self.n_unlabeled = int((self.codes >= 0).sum()), int((self.codes < 0).sum())
+        self.test_rows, self.test = test, None
         if test is not None:
             codes = diagnostics.class_codes(clf, *test)
             rows = np.flatnonzero(codes >= 0)
-            scores = clf.decision_function(_safe_indexing(test[0], rows)).reshape(len(rows), -1)
-            self.test = score_measures(codes[rows], scores, clf.classes_)
             self.test_rows = _safe_indexing(test[0], rows), clf.classes_[codes[rows]]
-        names = self.sample.feature_names
-        self.origin = Origin(names, names, self._row_text) if origin is None else origin
-        self.first = 0 if origin is None else 1  # the number of the first row
+            scores = clf.decision_function(self.test_rows[0]).reshape(len(rows), -1)
+            self.test = score_measures(codes[rows], scores, clf.classes_)
         self.held_out = diagnostics.held_out_measures(self.classifier)
-        self.judged = self.test or self.held_out
+        self.judged, self.judge = self.test or self.held_out, "test" if self.test else "held-out"
+        names = self.sample.feature_names
+        self.origin = origin or Origin(names, names, self._row_text, first=0)
 
     def write(self, path: Any, title: str, more: Mapping[str, Any] | None = None) -> Path:
         """Writes the page; see `write_report`."""
-        settings_of_page = {**(more or {}), **settings(self.clf)}
-        return write_page(path, title, self.summary(), self.sections(), settings_of_page, self.headline())
+        listed = {**(more or {}), **settings(self.clf)}
+        return write_page(path, title, self.summary(), self.sections(), listed, self.headline())
 
     @property
     def outlook(self) -> dict[str, Any] | None:
@@ -137,17 +127,18 @@ class FitReport:
             return (
                 "No prediction of a labelled row held out is known, so nothing can be said of errors: give test rows."
             )
-        name, share = _largest_class(self.judged)
-        low, high = (round(100 * (1 - self.judged[end])) for end in ("high", "low"))
+        n_rows = self.judged["rows"]
+        name, largest = max(self.judged["classes"].items(), key=lambda entry: entry[1]["rows"])
+        right, low, high = (round(100 * (1 - self.judged[key])) for key in ("error", "high", "low"))
         text = (
-            f"Of 100 such rows, about {round(100 * (1 - self.judged['error']))} are classified correctly (95% interval "
-            f"{low} to {high}); always guessing the largest class, {name}, gets {round(100 * share)}."
+            f"Of 100 such rows, about {right} are classified correctly (95% interval {low} to {high}); always guessing "
+            f"the largest class, {name}, gets {round(100 * largest['rows'] / n_rows)}. This was measured on {n_rows:,}"
         )
         if self.test is not None:
-            return f"{text} This was measured on {self.test['rows']:,} test rows."
+            return f"{text} test rows."
         return (
-            f"{text} This was measured on {self.judged['rows']:,} labelled rows, each predicted by a model trained "
-            "without it; it is slightly optimistic if the same rows chose the settings."
+            f"{text} labelled rows, each predicted by a model trained without it; it is slightly optimistic if the "
+            "same rows chose the settings."
         )
 
     def _gain(self) -> str:
@@ -193,14 +184,15 @@ class FitReport:
 
     def sections(self) -> Iterator[Section]:
         yield from self.answers()
-        for section in self.details():
-            yield replace(section, folded=True)
+        yield from (replace(section, folded=True) for section in self.details())
 
     def answers(self) -> Iterator[Section]:
         """What somebody who decides about the classifier needs."""
         if self.judged is not None:
-            text = f"Numbers of {'test' if self.test else 'held-out'} rows, by their class and by the predicted one."
-            yield Section("Which classes are confused", text, table=_confusion(self.names, self.judged["confusion"]))
+            text = f"Numbers of {self.judge} rows, by their class and by the predicted one."
+            yield Section(
+                "Which classes are confused", text, table=confusion_columns(self.judged, f"{self.judge} rows")
+            )
         if self.held_out is not None and len(self.classifier.doubtful_["row"]):
             yield self.rows_to_check()
         if self.n_unlabeled:
@@ -220,7 +212,7 @@ class FitReport:
         n, rows = len(doubtful["row"]), doubtful["row"][:_MOST_ROWS]
         text = (
             f"Labels that contradict the prediction of a model that was not trained on them: {n:,}, the worst first. "
-            f"Either the label is wrong, or the row is unusual. Rows are counted from {self.first}."
+            f"Either the label is wrong, or the row is unusual. Rows are counted from {self.origin.first}."
         )
         doubts = [f"{doubt:.1%}" for doubt in doubtful["doubt"][:_MOST_ROWS]]
         columns = {name: doubtful[name][:_MOST_ROWS] for name in ("label", "predicted")}
@@ -240,7 +232,7 @@ class FitReport:
     def _rows(self, rows: Array, columns: dict[str, Any]) -> dict[str, Any]:
         """A table of rows by number, with what is in them in one column, which a narrow screen can wrap."""
         texts = [self.origin.row_text(int(row)) for row in rows]
-        return {"row": rows + self.first} | columns | ({"first columns": texts} if any(texts) else {})
+        return {"row": rows + self.origin.first} | columns | ({"first columns": texts} if any(texts) else {})
 
     def _row_text(self, row: int) -> str:
         """What is in the first columns of a frame."""
@@ -253,46 +245,31 @@ class FitReport:
         if self.safety is not None and self.safety.scores:
             text = (
                 f"{self.safety.sentence[:1].upper()}{self.safety.sentence[1:]}.\n\nMeasured on "
-                f"{self.safety.n_labeled:,} labelled rows held out. Weight 0 is the supervised SVM, and "
-                "z the change of the Brier score in standard errors."
+                f"{self.safety.n_labeled:,} labelled rows held out. Weight 0 is the supervised SVM; a star marks "
+                "the choice. The change is that of the Brier score, in standard errors."
             )
-            yield Section("With and without unlabelled rows", text, table=_weights(self.safety))
-        if self.judged is not None:
-            yield Section("Measures", f"Of the {'test' if self.test else 'held-out'} rows.", table=self.measures())
-        yield Section("The classes", table=self.classes())
-        if self.classifier.model_.projection is not None:
-            yield self.columns(self.classifier.model_)
+            yield Section(
+                "With and without unlabelled rows", text, table=weight_columns(self.safety.scores, self.safety.weight)
+            )
+        yield self.classes()
+        columns = diagnostics.projection_text(self.classifier.model_, self.origin.features, _MOST_COLUMNS)
+        if columns is not None:
+            yield Section("The columns", f"In front of the kernel: {columns}.")
         yield from self.pictures()
 
-    def measures(self) -> dict[str, list[str]]:
-        assert self.judged is not None
-        names = {"error": "error", "balanced error": "balanced_error"}
-        names[f"average precision of {self.names[1]}"] = "average_precision"
-        values = {name: f"{self.judged[key]:.1%}" for name, key in names.items() if key in self.judged}
-        return {"measure": list(values), "value": list(values.values())}
-
-    def classes(self) -> dict[str, list[Any]]:
-        codes = range(len(self.names))
+    def classes(self) -> Section:
+        judged, text, codes = self.judged, "", range(len(self.names))
         labeled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
         table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labeled.tolist()}
         if self.n_unlabeled:
             predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
             table["predicted share of unlabelled rows"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
-        if self.judged is not None:
-            facts = self.judged["classes"].values()
-            table["test rows" if self.test else "held-out rows"] = [entry["rows"] for entry in facts]
-            for name in ("recall", "precision"):
-                table[name] = ["–" if np.isnan(entry[name]) else f"{entry[name]:.1%}" for entry in facts]
-        return table
-
-    def columns(self, model: Model) -> Section:
-        largest = diagnostics.largest_weights(model, self.origin.features, _MOST_COLUMNS)
-        if largest is None:
-            text = f"Rows are projected on {diagnostics.projection_text(model)}."
-            return Section("The columns", text)
-        text = "Factors of the columns in front of the kernel: the score varies most along those with the largest."
-        weights = [f"{weight:.3g}" for weight in largest.values()]
-        return Section("The columns", text, table={"column": list(largest), "weight": weights})
+        if judged is not None:
+            names = {"error": "error", "balanced error": "balanced_error"}
+            names[f"average precision of {self.names[1]}"] = "average_precision"
+            measures = [f"{name} {judged[key]:.1%}" for name, key in names.items() if key in judged]
+            text = f"Of the {self.judge} rows: {', '.join(measures)}."
+        return Section("The classes", text, table=table)
 
     def pictures(self) -> Iterator[Section]:
         clf = self.clf
@@ -338,40 +315,6 @@ def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
         draw(*args, ax=figure)
         figure.draw_without_rendering()  # creates the ticks while the style applies
     return figure
-
-
-def _weights(safety: Safety) -> dict[str, list[Any]]:
-    weights = sorted(safety.scores)
-    names = [f"{weight:g}" + ", chosen" * (weight == safety.weight) for weight in weights]
-    table: dict[str, list[Any]] = {"weight": names}
-    for name, (title, form) in _MEASURES.items():
-        if name in safety.scores[0.0]:
-            table[title] = [format(safety.scores[weight][name], form) for weight in weights]
-    return table
-
-
-def _largest_class(measures: dict[str, Any]) -> tuple[Any, float]:
-    """The most frequent class of the rows that were judged, and its share."""
-    rows = {name: entry["rows"] for name, entry in measures["classes"].items()}
-    name = max(rows, key=lambda each: rows[each])
-    return name, rows[name] / measures["rows"]
-
-
-def _confusion(names: list[str], confusion: list[list[int]]) -> dict[str, list[Any]]:
-    """The matrix; with many classes, the pairs that are confused most."""
-    if len(names) <= _MOST_CLASSES:
-        return {"class": names} | {
-            f"as {name}": list(column) for name, column in zip(names, zip(*confusion, strict=True), strict=True)
-        }
-    counts = np.array(confusion)
-    np.fill_diagonal(counts, 0)
-    pairs = [divmod(int(at), len(names)) for at in np.argsort(-counts, axis=None, kind="stable")[:_MOST_ROWS]]
-    pairs = [pair for pair in pairs if counts[pair]]
-    return {
-        "class": [names[true] for true, _ in pairs],
-        "predicted as": [names[predicted] for _, predicted in pairs],
-        "rows": [int(counts[pair]) for pair in pairs],
-    }
 
 
 def _interval(measures: dict[str, Any]) -> str:

@@ -23,33 +23,27 @@ class HalfFit(NamedTuple):
     estimator: Any
     X: Any
     y: Array
-    measures: dict[str, Any]  # its error there
-
-    @property
-    def n_labeled(self) -> int:
-        return int(self.measures["n_labeled"])
+    measures: dict[str, Any]  # its error there, and the number of labels
 
 
 def fit_on_half(clf: Any, X: Any, codes: Array) -> HalfFit | None:
     """The classifier, fitted again; None if there are too few labels of a class, or the fit fails."""
     labeled = np.flatnonzero(codes >= 0)
-    counts = np.bincount(codes[labeled])
+    counts, mark = np.bincount(codes[labeled]), final_classifier(clf).unlabeled
     if len(labeled) < _FEWEST or counts.min() < 2:
         return None
-    left_out = labeled[stratified_folds(codes[labeled], 2, seed=0) == 1]
-    y = np.full(len(codes), final_classifier(clf).unlabeled, dtype=object)
-    y[labeled] = clf.classes_[codes[labeled]].tolist()
-    truth, y[left_out] = clf.classes_[codes[left_out]], final_classifier(clf).unlabeled
-    estimator = clone(getattr(clf, "best_estimator_", clf))
-    rows = _safe_indexing(X, left_out)
+    is_left_out = stratified_folds(codes[labeled], 2, seed=0) == 1
+    known, left_out = labeled[~is_left_out], labeled[is_left_out]
+    y, truth = np.full(len(codes), mark, dtype=object), clf.classes_[codes[left_out]]
+    y[known] = clf.classes_[codes[known]].tolist()
+    estimator, rows = clone(getattr(clf, "best_estimator_", clf)), _safe_indexing(X, left_out)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             wrong = estimator.fit(X, y).predict(rows) != truth
     except (MemoryError, ValueError):
         return None
-    measures = error_measures(int(wrong.sum()), len(wrong)) | {"n_labeled": len(labeled) - len(left_out)}
-    return HalfFit(estimator, rows, truth, measures)
+    return HalfFit(estimator, rows, truth, error_measures(int(wrong.sum()), len(wrong)) | {"n_labeled": len(known)})
 
 
 def more_labels(half: dict[str, Any], full: dict[str, Any], n_labeled: int) -> dict[str, Any]:
@@ -57,11 +51,12 @@ def more_labels(half: dict[str, Any], full: dict[str, Any], n_labeled: int) -> d
 
     `half` and `full` are errors with half of the labels and with all of them.
     """
-    gain = half["error"] - full["error"]
     spread = float(np.hypot(half["standard_error"], full["standard_error"]))
-    errors = f"the error is {_error_text(half)}, with all {n_labeled:,} it is {_error_text(full)}"
-    text = f"With {half['n_labeled']:,} labels {errors}."
-    if gain <= spread:
+    text = (
+        f"With {half['n_labeled']:,} labels the error is {_error_text(half)}, with all {n_labeled:,} it is "
+        f"{_error_text(full)}."
+    )
+    if half["error"] - full["error"] <= spread:
         text += " The difference is within chance: these rows do not show that more labels would help."
         return {"sentence": text, "error_at_twice": None}
     best = full["error"] ** 2 / half["error"]
@@ -91,16 +86,15 @@ def column_importance(estimator: Any, X: Any, y: Array, names: list[str]) -> dic
     X = X.toarray() if sparse.issparse(X) else X
     correct, rises = np.mean(estimator.predict(X) == y), {}
     for name in dict.fromkeys(names):
-        rise = []
+        columns, rise = [at for at, other in enumerate(names) if other == name], []
         for _ in range(_REPEATS):
             shuffled, order = X.copy(), rng.permutation(len(y))
-            for at in (at for at, other in enumerate(names) if other == name):
+            for at in columns:
                 if is_frame:
                     shuffled.isetitem(at, X.iloc[order, at].array)
                 else:
                     shuffled[:, at] = X[order, at]
-            rise.append(correct - np.mean(estimator.predict(shuffled) == y))
-        rises[name] = 100 * np.mean(rise), 100 * np.std(rise)
+            rise.append(100 * (correct - np.mean(estimator.predict(shuffled) == y)))
+        rises[name] = np.mean(rise), np.std(rise)
     matter = sorted((name for name in rises if rises[name][0] > 0), key=lambda name: -rises[name][0])
-    texts = [f"{mean:.1f} ± {spread:.1f} points" for mean, spread in (rises[name] for name in matter)]
-    return {"column": matter, "rise of the error": texts}
+    return {"column": matter, "rise of the error": ["{:.1f} ± {:.1f} points".format(*rises[name]) for name in matter]}

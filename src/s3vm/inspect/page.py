@@ -23,6 +23,7 @@ from s3vm import __version__
 from s3vm._utils import atomic
 from s3vm._utils.machine import machine_memory
 from s3vm._utils.typing import Array
+from s3vm.inspect.tables import is_numeric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,7 +120,7 @@ def _paragraphs(text: str) -> str:
 
 def _table(table: Table) -> str:
     columns = _columns(table)
-    kinds = [' class="number"' if all(map(_is_number, column)) else "" for column in columns.values()]
+    kinds = [' class="number"' if is_numeric(column) else "" for column in columns.values()]
     head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True))
     lines = []
     for row in zip(*columns.values(), strict=True):
@@ -148,11 +149,6 @@ def _columns(table: Table) -> dict[str, list[Any]]:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the columns of a table have different lengths: {lengths}")
     return columns
-
-
-def _is_number(cell: Any) -> bool:
-    """Whether a cell is right-aligned: a number, or text that starts with one."""
-    return cell is None or isinstance(cell, int | float) or bool(re.match(r"[-+−]?\d", str(cell)))
 
 
 def cell_text(cell: Any) -> str:
