@@ -90,11 +90,7 @@ def _name(files: Any, module: str, key: Any) -> str:
 class _Listener(event.Listener):
     """Runs the clock while numba compiles, which it does under a lock."""
 
-    def on_start(self, event: Any) -> None:
-        compile_clock.start()
-
-    def on_end(self, event: Any) -> None:
-        compile_clock.stop()
+    on_start, on_end = compile_clock.start, compile_clock.stop
 
 
 event.register("numba:compile", _Listener())

@@ -24,12 +24,12 @@ class CompileClock:
     def __init__(self) -> None:
         self._depth, self._began, self._spent = 0, 0.0, 0.0
 
-    def start(self) -> None:
+    def start(self, *_: Any) -> None:
         if not self._depth:
             self._began = time.monotonic()
         self._depth += 1
 
-    def stop(self) -> None:
+    def stop(self, *_: Any) -> None:
         self._depth -= 1
         if not self._depth:
             self._spent += time.monotonic() - self._began

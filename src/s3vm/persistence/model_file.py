@@ -68,17 +68,9 @@ _PARTS: dict[str, type] = {
 
 SKOPS_TRUSTED = sorted(
     f"{kind.__module__}.{kind.__qualname__}"
-    for kind in {
-        *CLASSIFIERS.values(),
-        *_PARTS.values(),
-        *STATE_PARTS.values(),
-        HeldOut,
-        Model,
-        ResumePoint,
-        Temperature,
-    }
-    | {TrainingRows, Reservoir, ReservoirSource, Carryover, Point, _ResumeState}
-    | {TableEncoder, ColumnPlan, LabeledKFold, LabeledScorer}
+    for kind in {*CLASSIFIERS.values(), *_PARTS.values(), *STATE_PARTS.values()}
+    | {HeldOut, Model, ResumePoint, Temperature, TrainingRows, Reservoir, ReservoirSource, Carryover, Point}
+    | {_ResumeState, TableEncoder, ColumnPlan, LabeledKFold, LabeledScorer}
 )
 """The types of fitted classifiers, encoders and searches, for ``skops.io.load(file, trusted=SKOPS_TRUSTED)``."""
 

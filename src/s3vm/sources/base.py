@@ -22,17 +22,10 @@ class ExhaustedError(RowsError):
 
 
 class Chunk(NamedTuple, Generic[_Part]):
-    """Rows that can be read without the others.
+    """Rows that can be read without the others."""
 
-    Attributes
-    ----------
-    n_rows : int or None
-        None if unknown before they are read.
-    read : function that returns an iterator over the rows, some at a time
-    """
-
-    n_rows: int | None
-    read: Callable[[], Iterator[_Part]]
+    n_rows: int | None  # None if unknown before they are read
+    read: Callable[[], Iterator[_Part]]  # some at a time
 
 
 class Source(Protocol):

@@ -139,17 +139,9 @@ class StreamSource:
 
     def _first_rows(self, seed: int, size: int) -> Rows:
         """The first rows of the shuffled stream, of one pass, which are still there when it is read from the start."""
-        parts: list[Rows] = []
-        n_rows = 0
-        for _, rows in self.windows(seed, one_pass=True) if self._repeatable else ():
-            parts, n_rows = [*parts, rows], n_rows + rows.shape[0]
-            if n_rows >= size:
-                break
-        return (
-            stack(parts)[:size]
-            if parts
-            else self._cursor_at((seed, int(Purpose.UNLABELED)), 0).take(0, size, at_most=True)
-        )
+        key = seed, int(Purpose.UNLABELED)
+        cursor = Cursor(key, 0, self.windows(seed, one_pass=True)) if self._repeatable else self._cursor_at(key, 0)
+        return cursor.take(0, size, at_most=True)
 
     def _cursor_at(self, key: tuple[int, int], start: int) -> Cursor:
         reader = self._reader
