@@ -62,7 +62,7 @@ def bench(screen: Screen, config: str, output: str | None, processes: int | None
         "Written": escape(target),
         "To see it": f"python -m experiments report {escape(target)}",
     }
-    screen.finish("bench", result, grid(facts))
+    screen.finish("bench", result, lambda _: [grid(facts)])
 
 
 def report(screen: Screen, results: str, output: str | None) -> None:
@@ -77,7 +77,7 @@ def report(screen: Screen, results: str, output: str | None) -> None:
     with screen.progress("drawing"):
         of_experiment(results, target)
     result = {"results": results, "output": target}
-    screen.finish("report", result, grid({"Written": escape(target)}))
+    screen.finish("report", result, lambda _: [grid({"Written": escape(target)})])
 
 
 def page(screen: Screen, results: str, root: str) -> None:
@@ -89,7 +89,8 @@ def page(screen: Screen, results: str, root: str) -> None:
 
     with screen.progress("drawing"):
         written = evaluation.write(results, root)
-    screen.finish("page", {"written": list(map(str, written))}, grid({"Written": "\n".join(map(str, written))}))
+    names = list(map(str, written))
+    screen.finish("page", {"written": names}, lambda _: [grid({"Written": "\n".join(names)})])
 
 
 def list_datasets(screen: Screen) -> None:
@@ -110,8 +111,7 @@ def list_datasets(screen: Screen) -> None:
     screen.finish(
         "datasets",
         {"datasets": entries},
-        table_of(columns),
-        Text(hint, style="dim", end="\n" * bool(hint)),
+        lambda _: [table_of(columns), Text(hint, style="dim", end="\n" * bool(hint))],
     )
 
 

@@ -21,7 +21,7 @@ from typer import Exit
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Compare
-from s3vm.cli.console import Screen, printable
+from s3vm.cli.console import Screen
 from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
 from s3vm.cli.options import Settings
 from s3vm.cli.summary import comparison_summary
@@ -92,7 +92,7 @@ def run_compare(options: Compare) -> None:
     if report is not None and outcomes:
         _write_report(report, result, options)
         result["report"] = report
-    screen.finish("compare", result, *comparison_summary(printable(result)))
+    screen.finish("compare", result, comparison_summary)
     if interrupted:
         raise Exit(130)
 

@@ -4,7 +4,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
@@ -77,18 +77,19 @@ class Screen:
         for sentence in misfits.sentences():
             self.warn(where + sentence)
 
-    def finish(self, command: str, result: Mapping[str, Any], *summary: RenderableType) -> None:
-        """Prints the result of a command as JSON, or its summary, and the warnings."""
+    def finish(
+        self, command: str, result: dict[str, Any], summary: Callable[[dict[str, Any]], Iterable[RenderableType]]
+    ) -> None:
+        """Prints the result of a command as JSON, or its `summary` for people, and the warnings."""
         if self._json:
             result = {"command": command, "s3vm": __version__, **result, "warnings": self._warnings}
             print(_COPY.sub("standard input", json.dumps(_to_json(result), indent=2, allow_nan=False)))
             return
-        if self._quiet:
-            return
-        for part in summary:
-            self._out.print(part)
-        for text in self._warnings:
-            self._err.print(Text.assemble(("warning: ", "bold yellow"), printable(text)))
+        if not self._quiet:
+            for part in summary(printable(result)):
+                self._out.print(part)
+            for text in self._warnings:
+                self._err.print(Text.assemble(("warning: ", "bold yellow"), printable(text)))
 
 
 def _refresh(bar: Bar) -> None:

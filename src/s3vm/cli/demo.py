@@ -47,7 +47,7 @@ def run_demo(options: Demo) -> None:
     if picture is not None:
         _draw(runs, X, y, picture)
         result["picture"] = picture
-    screen.finish("demo", result, *_summary(result, len(y)))
+    screen.finish("demo", result, _summary)
 
 
 def _runs(screen: Screen, X: Array, y: Array, jobs: int) -> list[dict[str, Any]]:
@@ -79,13 +79,13 @@ def _runs(screen: Screen, X: Array, y: Array, jobs: int) -> list[dict[str, Any]]
     return runs
 
 
-def _summary(result: dict[str, Any], n_rows: int) -> list[RenderableType]:
+def _summary(result: dict[str, Any]) -> list[RenderableType]:
     columns = {"labels": [str(row["labels"]) for row in result["errors"]]}
     for key, (name, _) in _METHODS.items():
         columns[name] = [percent(row[f"{key}_error"]) for row in result["errors"]]
         columns[f"{name}, s"] = [f"{row[f'{key}_seconds']:.2f}" for row in result["errors"]]
     head = Text.assemble(
-        (f"{n_rows:,} handwritten digits", "bold"),
+        ("1,797 handwritten digits", "bold"),
         f", only a few of them labelled. Errors on all others, means of {_DRAWS} random draws:",
     )
     foot = Text("  Your own data: s3vm fit data.csv --target label", style="dim")

@@ -16,7 +16,7 @@ from s3vm._utils.optional import optional
 from s3vm._utils.progress import losses_text
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Fit, Tune
-from s3vm.cli.console import Screen, printable
+from s3vm.cli.console import Screen
 from s3vm.cli.inputs import Dataset, check_writable, default_output, open_data, read_data, read_test_rows
 from s3vm.cli.model import fitted_facts
 from s3vm.cli.options import InputFiles, Settings, positive_class
@@ -78,7 +78,7 @@ def run_fit(options: Fit) -> None:
             title = f"What was learnt from {Path(options.data).name}"
             page.write(options.report, title, {"data": options.data, "scaled": not options.no_scale})
         result["report"] = options.report
-    screen.finish("fit", result, *fit_summary(printable(result)))
+    screen.finish("fit", result, fit_summary)
     if model.interrupted:
         raise Exit(130)
 
@@ -131,7 +131,7 @@ def run_tune(options: Tune) -> None:
         result["grid"] = {"C": list(clf.Cs), "gamma": clf.cv_gammas_, "error": clf.cv_errors_}
         if clf.cv_briers_ is not None:
             result["widths"] = {"gamma": list(clf.cv_briers_), "brier": list(clf.cv_briers_.values())}
-    screen.finish("tune", result, *tuning_summary(printable(result)))
+    screen.finish("tune", result, tuning_summary)
 
 
 def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from s3vm._utils import container
 from s3vm._utils.arrays import stack
@@ -119,10 +118,6 @@ class _Reader:
         labels = np.concatenate([part.labels for part in parts])
         counts = Counter(label for label in labels if label is not None)
         _check_labels(self._screen, self._files, self._target, counts, n_unlabeled=len(labels) - counts.total())
-        must_be_dense = not self._is_table and not sparse.issparse(parts[0].X)
-        parts = [
-            part._replace(X=part.X.toarray()) if must_be_dense and sparse.issparse(part.X) else part for part in parts
-        ]
         self._plan(parts)
         rows = stack([self._encoder.encode(part.X, self._misfits) for part in parts])
         return self._dataset(rows, labels, counts)
@@ -248,15 +243,16 @@ def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> N
         if not path:
             raise ValueError("the name of an output file is empty")
         folder = Path(path).resolve().parent
-        if not folder.is_dir():
-            raise ValueError(f"{path} cannot be written: its folder does not exist")
-        if Path(path).is_dir() or not os.access(folder, os.W_OK):
-            reason = "it is a folder" if Path(path).is_dir() else "no permission"
-            raise ValueError(f"{path} cannot be written: {reason}")
-        if any(_is_same(path, name) for name in read):
-            raise ValueError(f"{path} cannot be written: it is an input. Give another name")
-        if any(_is_same(path, other) for other in paths[:at]):
-            raise ValueError(f"{path} cannot be written twice: give each output file its own name")
+        reasons = {
+            ": its folder does not exist": not folder.is_dir(),
+            ": it is a folder": Path(path).is_dir(),
+            ": no permission": not os.access(folder, os.W_OK),
+            ": it is an input. Give another name": any(_is_same(path, name) for name in read),
+            " twice: give each output file its own name": any(_is_same(path, other) for other in paths[:at]),
+        }
+        for reason, is_true in reasons.items():
+            if is_true:
+                raise ValueError(f"{path} cannot be written{reason}")
 
 
 def _is_same(path: str, other: str) -> bool:

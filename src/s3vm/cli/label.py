@@ -34,8 +34,9 @@ def run_label(options: Label) -> None:
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     n = len(table.labeled())
+    text = Text(f"{n:,} of {len(table.rows):,} rows have a label in {path}")
     result = {"output": str(path), "target": table.names[table.at], "labeled": n, "history": session.history}
-    options.screen().finish("label", result, Text(f"{n:,} of {len(table.rows):,} rows have a label in {path}"))
+    options.screen().finish("label", result, lambda _: [text])
 
 
 def refit(table: LabelledTable, options: Label) -> tuple[dict[str, Any] | None, list[int]]:

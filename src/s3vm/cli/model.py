@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rich.filesize import decimal
-from rich.markup import escape
 
 import s3vm
 from s3vm import S3VMClassifier, TableEncoder
@@ -18,10 +16,9 @@ from s3vm._utils.arrays import stack
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Evaluate, Export, Info, Predict
-from s3vm.cli.console import grid, printable
 from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.options import positive_class
-from s3vm.cli.summary import evaluation_summary, model_summary, prediction_summary
+from s3vm.cli.summary import evaluation_summary, export_summary, model_summary, prediction_summary
 from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
@@ -130,7 +127,7 @@ def run_predict(options: Predict) -> None:
     }
     screen.warn_of(loaded.misfits)
     if options.output != "-":
-        screen.finish("predict", result, *prediction_summary(printable(result)))
+        screen.finish("predict", result, prediction_summary)
 
 
 def run_evaluate(options: Evaluate) -> None:
@@ -165,7 +162,7 @@ def run_evaluate(options: Evaluate) -> None:
     }
     result["positive"] = None if label is None else class_measures(result["measures"], label)
     screen.warn_of(loaded.misfits)
-    screen.finish("evaluate", result, *evaluation_summary(printable(result)))
+    screen.finish("evaluate", result, evaluation_summary)
 
 
 def run_info(options: Info) -> None:
@@ -185,7 +182,7 @@ def run_info(options: Info) -> None:
         "versions": header.get("versions"),
         **fitted_facts(clf, encoder, loaded.feature_names, scale),
     }
-    screen.finish("info", result, *model_summary(printable(result)))
+    screen.finish("info", result, model_summary)
 
 
 def fitted_facts(
@@ -218,8 +215,4 @@ def run_export(options: Export) -> None:
         estimator, result["compression"] = parts.to_pipeline(), str(smaller.compression_)
     s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
     result |= {"output": output, "bytes": Path(output).stat().st_size}
-    facts = {
-        "Written": f"{escape(printable(output))}  [dim]{decimal(result['bytes'])}[/dim]",
-        "Smaller": result.get("compression"),
-    }
-    screen.finish("export", result, grid(facts))
+    screen.finish("export", result, export_summary)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from s3vm._utils.arrays import stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Suggest
-from s3vm.cli.console import grid, printable
+from s3vm.cli.console import grid
 from s3vm.cli.inputs import check_writable
 from s3vm.cli.model import LoadedModel, load_model
 from s3vm.inspect.labelling import LabelledTable
@@ -39,11 +39,8 @@ def run_suggest(options: Suggest) -> None:
     screen.warn_of(loaded.misfits)
     result = {"model": options.model, "data": data, "output": output, "rows": chosen + 1, "labeled": n_labeled}
     if output != "-":
-        facts = {
-            "Suggested": f"{options.n:,} of {len(labels) - n_labeled:,} rows without a label",
-            "Written": escape(printable(output)),
-        }
-        screen.finish("suggest", result, grid(facts))
+        facts = {"Suggested": f"{options.n:,} of {len(labels) - n_labeled:,} rows without a label"}
+        screen.finish("suggest", result, lambda shown: [grid(facts | {"Written": escape(shown["output"])})])
 
 
 def _read(loaded: LoadedModel, data: str, target: str | None, mark: Sequence[str]) -> tuple[Rows, Array]:

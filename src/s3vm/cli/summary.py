@@ -138,6 +138,11 @@ def prediction_summary(result: dict[str, Any]) -> list[RenderableType]:
     return [grid({"Predicted": speed, "Classes": escape(listed(fractions)), "Written": escape(result["output"])})]
 
 
+def export_summary(result: dict[str, Any]) -> list[RenderableType]:
+    written = f"{escape(result['output'])}  [dim]{decimal(result['bytes'])}[/dim]"
+    return [grid({"Written": written, "Smaller": escape(result.get("compression", ""))})]
+
+
 def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
     measures, positive = result["measures"], result["positive"]
     facts = {"Error": interval_text(measures), "Balanced error": percent(measures["balanced_error"])}
@@ -153,8 +158,8 @@ def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
 
 
 def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
-    errors = [outcome.get("error", float("inf")) for outcome in result["methods"]]
-    best = errors.index(min(errors)) if errors else None
+    errors = {at: outcome["error"] for at, outcome in enumerate(result["methods"]) if "error" in outcome}
+    best = min(errors, key=lambda at: errors[at], default=None)
     data, used = result["data"], result["unlabeled_used"]
     note = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). s3vm chooses C and gamma itself; those of the "

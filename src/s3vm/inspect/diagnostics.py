@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    confusion_matrix,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
@@ -187,26 +192,21 @@ def score_measures(
 
     The average precision of two classes is that of the class with the code `positive`.
     """
-    predicted = predicted_codes(scores)
-    confusion = confusion_matrix(codes, predicted, labels=np.arange(len(classes)))
-    n_rows, n_correct, n_predicted = confusion.sum(axis=1), confusion.diagonal(), confusion.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        recall, precision = n_correct / n_rows, n_correct / n_predicted
+    predicted, labels = predicted_codes(scores), np.arange(len(classes))
+    by_class = precision_recall_fscore_support(codes, predicted, labels=labels, zero_division=np.nan)
     result = error_measures(int(np.sum(predicted != codes)), len(codes))
-    result["balanced_error"] = float(1 - np.nanmean(recall))
+    result["balanced_error"] = float(1 - np.nanmean(by_class[1]))
     if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
-        result["average_precision"] = float(
-            average_precision_score(codes == positive, (2 * positive - 1) * scores[:, 0])
-        )
+        signed = (2 * positive - 1) * scores[:, 0]
+        result["average_precision"] = float(average_precision_score(codes == positive, signed))
         result["roc_auc"] = float(roc_auc_score(codes, scores[:, 0]))
     if probabilities is not None:
-        truth = codes[:, None] == np.arange(len(classes))
-        result["brier"] = float(np.mean(np.sum((probabilities - truth) ** 2, axis=1)) / 2)
+        result["brier"] = float(np.mean(np.sum((probabilities - (codes[:, None] == labels)) ** 2, axis=1)) / 2)
     result["classes"] = {
-        name: {"rows": int(n_rows[k]), "recall": float(recall[k]), "precision": float(precision[k])}
-        for k, name in enumerate(classes.tolist())
+        name: dict(zip(("precision", "recall", "f1", "rows"), facts, strict=True))
+        for name, facts in zip(classes.tolist(), zip(*(part.tolist() for part in by_class), strict=True), strict=True)
     }
-    result["confusion"] = confusion.tolist()
+    result["confusion"] = confusion_matrix(codes, predicted, labels=labels).tolist()
     return result
 
 
@@ -237,9 +237,7 @@ def held_out_measures(clf: S3VMClassifier) -> dict[str, Any] | None:
 
 def class_measures(measures: dict[str, Any], positive: Any) -> dict[str, Any]:
     """Precision, recall and F1 of one class, from `score_measures`."""
-    facts = measures["classes"][positive]
-    total = facts["precision"] + facts["recall"]
-    return {"class": positive} | facts | {"f1": 2 * facts["precision"] * facts["recall"] / total if total else 0.0}
+    return {"class": positive} | measures["classes"][positive]
 
 
 def threshold_facts(clf: S3VMClassifier, positive: Any) -> dict[str, Any]:

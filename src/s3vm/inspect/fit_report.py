@@ -75,6 +75,7 @@ class FitReport:
     def __init__(
         self, clf: Any, X: Any, y: Any, test: tuple[Any, Any] | None = None, origin: Origin | None = None
     ) -> None:
+        clf = getattr(clf, "best_estimator_", clf)
         self.clf, self.X, self.y = clf, X if hasattr(X, "shape") else np.asarray(X), y
         self.classifier, self.names = final_classifier(clf), class_names(clf)
         self.safety: Safety | None = getattr(self.classifier, "safety_", None)
@@ -219,8 +220,7 @@ class FitReport:
         return Section("Rows to check", text, table=self._rows(rows, columns | {"doubt": doubts}))
 
     def next_rows(self) -> Section:
-        estimator = getattr(self.clf, "best_estimator_", self.clf)
-        X = estimator[:-1].transform(self.X) if isinstance(estimator, Pipeline) else self.X
+        X = self.clf[:-1].transform(self.X) if isinstance(self.clf, Pipeline) else self.X
         rows = self.classifier.suggest(X, min(_MOST_ROWS, self.n_unlabeled), self.y)
         text = (
             "The labels of these rows would tell most about the others: they are in doubt, near many other rows, and "

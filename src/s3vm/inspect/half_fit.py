@@ -36,7 +36,7 @@ def fit_on_half(clf: Any, X: Any, codes: Array) -> HalfFit | None:
     known, left_out = labeled[~is_left_out], labeled[is_left_out]
     y, truth = np.full(len(codes), mark, dtype=object), clf.classes_[codes[left_out]]
     y[known] = clf.classes_[codes[known]].tolist()
-    estimator, rows = clone(getattr(clf, "best_estimator_", clf)), _safe_indexing(X, left_out)
+    estimator, rows = clone(clf), _safe_indexing(X, left_out)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
