@@ -135,7 +135,6 @@ def rates(dims):
         kernel = RBF(0.5 / d)
         features = Gpu(FLOAT32, 16 << 30).features(kernel, SEED, M, d)
         redrawn = Gpu(FLOAT32, 0).features(kernel, SEED, M, d)
-        quick = Gpu(FLOAT32, 16 << 30, precision="float16").features(kernel, SEED, M, d)
         for n in (256, 4096):
             torch._dynamo.reset()  # what is compiled is for these shapes
             compiled = torch.compile(one_chunk, dynamic=False)
@@ -147,7 +146,6 @@ def rates(dims):
             row["decision"] = work / seconds(features.decision, A, X)
             row["redrawn"] = work / seconds(redrawn.decision, A, X, at_least=3)
             row["adjoint"] = work / seconds(features.adjoint, G, X, n_blocks)
-            row["decision, float16"] = work / seconds(quick.decision, A, X)
             A20 = A.repeat(1, 1, 20)
             row["decision, K=20"] = work / seconds(features.decision, A20, X)
             row["torch"] = work / seconds(chunked, one_chunk, X, W, C, S)

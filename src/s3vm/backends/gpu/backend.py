@@ -7,7 +7,7 @@ groups, from the same counters as on the CPU. Results for NumPy arrays are NumPy
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from scipy import sparse
 
 from s3vm._utils.arrays import host
 from s3vm._utils.machine import format_bytes, machine_memory
-from s3vm._utils.settings import check
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.gpu.frequencies import GROUP_BYTES, Frequencies
 from s3vm.kernels import KERNELS, Kernel
@@ -25,8 +24,6 @@ _POINT_BYTES = 256 << 20  # of rows that are on the device at a time
 _CHUNK_BYTES = 256 << 20  # of features, or kernel values, that plain torch makes at a time
 _WORKSPACE = 3 << 29  # for these two and GROUP_BYTES, with copies: 1.4 GB were measured
 _WORTH_PINNING = 4 << 20  # bytes; to pin memory takes milliseconds
-
-_Precision = Literal["float32", "float16"]
 
 
 class Gpu:
@@ -40,23 +37,13 @@ class Gpu:
         Device memory for frequencies that are cached between sweeps; None is half of the free memory of a GPU.
     device : str or None, default None
         ``"cuda"`` if there is one, else Apple's ``"mps"``, else ``"cpu"``.
-    precision : "float32" or "float16", default "float32"
-        Of the products inside the kernels. The former takes two of float16, together accurate to 23 bits; the latter
-        takes one of them, with errors of about a thousandth.
     """
 
     n_threads = 1
     interprets = False  # whether Triton's kernels are interpreted on the CPU, to test them
 
-    def __init__(
-        self,
-        dtype: np.dtype[Any],
-        cache_bytes: int | None = None,
-        device: str | None = None,
-        precision: _Precision = "float32",
-    ) -> None:
-        check("precision", precision, "float32", "float16")
-        self.dtype, self.precision = dtype, precision
+    def __init__(self, dtype: np.dtype[Any], cache_bytes: int | None = None, device: str | None = None) -> None:
+        self.dtype = dtype
         self.device = torch.device(device or _best_device())
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -143,7 +130,7 @@ class _GpuFeatures:
         self._law, self._rows, self._n_dims = kernel.activation, kernel.rows(self.n_features), n_dims
         self._degree = kernel.rows_per_feature
         self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
-        self._backend, self._terms = backend, 2 if backend.precision == "float32" else 1
+        self._backend = backend
         self._dtype = torch.float32 if backend.dtype == np.float32 else torch.float64
         self._fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
         self._frequencies = Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._fused)
@@ -210,7 +197,7 @@ class _GpuFeatures:
             if self._law == "pairs":
                 cosines, sines = A.reshape(n_blocks, 2, -1, n_columns).unbind(dim=1)
                 cosines, sines = cosines.reshape(-1, n_columns), sines.reshape(-1, n_columns)
-            return kernels.decision(rows, W, b, cosines, sines, self._terms)
+            return kernels.decision(rows, W, b, cosines, sines)
         total = self._zeros(len(x), n_columns)
         for i, one in self._one_by_one(W, b):
             for part in self._chunks(len(x)):
@@ -222,7 +209,7 @@ class _GpuFeatures:
         if self._fused:
             from s3vm.backends.gpu import kernels
 
-            sums = kernels.adjoint(rows, W, b, g, self._law == "pairs", self._terms)
+            sums = kernels.adjoint(rows, W, b, g, self._law == "pairs")
             return sums.reshape(len(sums), -1, self._rows, g.shape[1]).swapaxes(0, 1).reshape(-1, g.shape[1])
         parts = []
         for _, one in self._one_by_one(W, b):

@@ -1,13 +1,13 @@
-"""The frequencies of random features on a device, and the random numbers that they are drawn from."""
+"""The frequencies of random features on a device: drawn there by Triton, else on the CPU."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from s3vm.backends.cpu import draws
 from s3vm.kernels import Kernel
-from s3vm.philox import Purpose
 
 if TYPE_CHECKING:
     from s3vm.backends.gpu.backend import Gpu
@@ -25,7 +25,7 @@ class Frequencies:
     ) -> None:
         self._kernel, self._seed, self._n_features, self._n_dims = kernel, seed, n_features, n_dims
         self._rows, self._dtype, self._fused, self._device = kernel.rows(n_features), dtype, fused, backend.device
-        self._random = Random(backend.device, backend.has_triton)
+        self._has_triton = backend.has_triton
         row_bytes = dtype.itemsize * (n_dims + 1)
         if fused:
             from s3vm.backends.gpu.kernels import short_bytes
@@ -88,10 +88,16 @@ class Frequencies:
 
     def _drawn(self, blocks: range) -> tuple[torch.Tensor, ...]:
         law: Any = self._kernel
-        W, b = law.frequencies(self._seed, blocks, self._n_features, self._n_dims, self._random)
-        n_rows = len(blocks) * self._rows
-        if not isinstance(b, torch.Tensor):  # there are no offsets
-            b = torch.zeros(n_rows)
+        fixed, n_rows = (self._n_features, self._n_dims), len(blocks) * self._rows
+        if self._has_triton:
+            from s3vm.backends.gpu.random_kernels import DeviceNumbers
+
+            W, b = law.frequencies(self._seed, blocks, *fixed, DeviceNumbers(self._device))
+            if not isinstance(b, torch.Tensor):  # there are no offsets
+                b = torch.zeros(n_rows)
+        else:
+            parts = [law.frequencies(self._seed, block, *fixed, draws) for block in blocks]
+            W, b = (torch.as_tensor(np.concatenate(part)) for part in zip(*parts, strict=True))
         W, b = W.to(self._device, self._dtype).contiguous(), b.to(self._device, self._dtype)
         if not self._fused:
             return W, b
@@ -99,73 +105,3 @@ class Frequencies:
 
         short = split(W, short=True)
         return short.high, short.scale, torch.nn.functional.pad(b, (0, len(short.high) - n_rows))
-
-
-@dataclass(frozen=True)
-class Random:
-    """The functions of `s3vm.philox` that kernels draw frequencies with; the rows of a range of blocks are stacked.
-
-    Triton draws on the device, else torch, on the CPU if the device has no float64. Integers are the same as those of
-    `s3vm.philox`, reals agree to the rounding of float64.
-    """
-
-    device: torch.device
-    has_triton: bool
-
-    def uniforms(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return (self._words(seed, stream, blocks, n_rows, n_columns).double() + 0.5) * 2.0**-32
-
-    def normals(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        if self.has_triton:
-            from s3vm.backends.gpu import random_kernels
-
-            return random_kernels.normals(seed, int(stream), blocks, n_rows, n_columns, self.device)
-        u = self.uniforms(seed, stream, blocks, n_rows, n_columns + n_columns % 2)
-        radius, angle = torch.sqrt(-2.0 * torch.log(u[:, 0::2])), 2.0 * torch.pi * u[:, 1::2]
-        pair = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
-        return pair.reshape(len(u), -1)[:, :n_columns]
-
-    def cauchy(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return torch.tan(torch.pi * (self.uniforms(seed, stream, blocks, n_rows, n_columns) - 0.5))
-
-    def students(
-        self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int, degrees: int
-    ) -> torch.Tensor:
-        scale = self.normals(seed, Purpose.SCALE, blocks, n_rows, degrees)
-        return self.normals(seed, stream, blocks, n_rows, n_columns) / torch.sqrt((scale**2).mean(dim=1, keepdim=True))
-
-    def signs(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return 1.0 - 2.0 * (self._words(seed, stream, blocks, n_rows, n_columns) >> 31).double()
-
-    def _words(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        if self.has_triton:
-            from s3vm.backends.gpu import random_kernels
-
-            return random_kernels.words(seed, int(stream), blocks, n_rows, n_columns, self.device)
-        device = torch.device("cpu") if self.device.type == "mps" else self.device
-        return _words(seed, int(stream), blocks, n_rows, n_columns, device)
-
-
-def _words(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
-    """Philox4x32-10 in 64-bit arithmetic, whose products wrap: a product's high half is put together from parts."""
-    low = 0xFFFFFFFF
-    group = torch.arange(-(-n_columns // 4), device=device)
-    row = torch.arange(n_rows, device=device)[:, None]
-    block = torch.tensor(list(blocks), device=device)[:, None, None]
-    c = [part.expand(len(blocks), n_rows, len(group)) for part in (group, row, block)]
-    c0, c1, c2, c3 = (*c, torch.full_like(c[0], stream))
-    k0, k1 = seed & low, (seed >> 32) & low
-    for _ in range(10):
-        high_0, low_0 = _product(0xD2511F53, c0)
-        high_1, low_1 = _product(0xCD9E8D57, c2)
-        c0, c1, c2, c3 = high_1 ^ c1 ^ k0, low_1, high_0 ^ c3 ^ k1, low_0
-        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
-    return torch.stack([c0, c1, c2, c3], dim=-1).reshape(len(blocks) * n_rows, -1)[:, :n_columns]
-
-
-def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The high and the low half of a product of two 32-bit numbers, by halves of 16 bits of one of them."""
-    upper, lower = a >> 16, a & 0xFFFF
-    first, second = upper * b, lower * b  # below 2**48
-    total = ((first & 0xFFFF) << 16) + second
-    return ((first >> 16) + (total >> 32)) & 0xFFFFFFFF, total & 0xFFFFFFFF

@@ -103,16 +103,12 @@ def _sin(angle, FAST: tl.constexpr):
 
 
 @triton.jit
-def _times(xh, xl, w, p, TRANSPOSED: tl.constexpr, TERMS: tl.constexpr):
+def _times(xh, xl, w, p, TRANSPOSED: tl.constexpr):
     """``p + x w'``, or ``p + w x'``; the small product first."""
     if TRANSPOSED:
-        if TERMS == 2:
-            p = tl.dot(w, tl.trans(xl), p)
-        return tl.dot(w, tl.trans(xh), p)
+        return tl.dot(w, tl.trans(xh), tl.dot(w, tl.trans(xl), p))
     else:
-        if TERMS == 2:
-            p = tl.dot(xl, tl.trans(w), p)
-        return tl.dot(xh, tl.trans(w), p)
+        return tl.dot(xh, tl.trans(w), tl.dot(xl, tl.trans(w), p))
 
 
 @triton.jit
@@ -123,23 +119,20 @@ def _tile_at(row, ROWS: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _wide(
-    Xh, Xl, W, at_x, at_w, p, TRANSPOSED: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr, TERMS: tl.constexpr
-):
+def _wide(Xh, Xl, W, at_x, at_w, p, TRANSPOSED: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
     """`_times` over all columns."""
     for part in range(PARTS):
         xh, xl = tl.load(Xh + at_x + part * D), tl.load(Xl + at_x + part * D)
-        p = _times(xh, xl, tl.load(W + at_w + part * D), p, TRANSPOSED, TERMS)
+        p = _times(xh, xl, tl.load(W + at_w + part * D), p, TRANSPOSED)
     return p
 
 
 @triton.jit
-def _weighted(features, high, low, total, TERMS: tl.constexpr):
+def _weighted(features, high, low, total):
     """``total + features weights``, where both factors are sums of two float16, but for the product of the low ones."""
     rounded, weights = features.to(tl.float16), tl.load(high)
-    if TERMS == 2:
-        total = tl.dot(rounded, tl.load(low), total)
-        total = tl.dot((features - rounded.to(tl.float32)).to(tl.float16), weights, total)
+    total = tl.dot(rounded, tl.load(low), total)
+    total = tl.dot((features - rounded.to(tl.float32)).to(tl.float16), weights, total)
     return tl.dot(rounded, weights, total)
 
 
@@ -147,7 +140,7 @@ def _weighted(features, high, low, total, TERMS: tl.constexpr):
 def _decision(
     Xh, Xl, Xs, W, Ws, b, C, C_low, S, S_low, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
-    TERMS: tl.constexpr, FAST: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """Part of f at N points: over `each` of the frequency rows. C and S are the coefficients of cosines and sines.
 
@@ -171,9 +164,9 @@ def _decision(
         at_w = _tile_at(m, M, D, PARTS)
         p = tl.zeros([N, M], tl.float32)
         if PARTS == 1:
-            p = _times(xh, xl, tl.load(W + at_w), p, False, TERMS)
+            p = _times(xh, xl, tl.load(W + at_w), p, False)
         else:
-            p = _wide(Xh, Xl, W, at_x, at_w, p, False, D, PARTS, TERMS)
+            p = _wide(Xh, Xl, W, at_x, at_w, p, False, D, PARTS)
         p = p * scale * tl.load(Ws + r)[None, :]
         if not PAIRS:
             p += tl.load(b + r, r < end, 0.0)[None, :]
@@ -188,9 +181,9 @@ def _decision(
                 total += tl.sum(terms, axis=1)
         else:
             to = r[:, None].to(tl.int64) * K + tl.arange(0, K)[None, :]
-            total = _weighted(_cos(p, FAST), C + to, C_low + to, total, TERMS)
+            total = _weighted(_cos(p, FAST), C + to, C_low + to, total)
             if PAIRS:
-                total = _weighted(_sin(p, FAST), S + to, S_low + to, total, TERMS)
+                total = _weighted(_sin(p, FAST), S + to, S_low + to, total)
     to = out + (tl.program_id(1).to(tl.int64) * n + i) * K
     if K == 1 and PARTS == 1:
         tl.store(to, tl.sum(total, axis=1), i < n)
@@ -204,7 +197,7 @@ def _decision(
 def _adjoint(
     Xh, Xl, Xs, W, Ws, b, G, G_low, out, n, n_rows, each,
     PAIRS: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
-    TERMS: tl.constexpr, FAST: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """Part of the sums over points of feature times G, for M frequency rows: over `each` of the points."""
     first = tl.program_id(0) * M
@@ -225,9 +218,9 @@ def _adjoint(
         at_x = _tile_at(point, N, D, PARTS)
         p = tl.zeros([M, N], tl.float32)
         if PARTS == 1:
-            p = _times(tl.load(Xh + at_x), tl.load(Xl + at_x), w, p, True, TERMS)
+            p = _times(tl.load(Xh + at_x), tl.load(Xl + at_x), w, p, True)
         else:
-            p = _wide(Xh, Xl, W, at_x, at_w, p, True, D, PARTS, TERMS)
+            p = _wide(Xh, Xl, W, at_x, at_w, p, True, D, PARTS)
         p = p * scale * tl.load(Xs + i)[None, :]
         if not PAIRS:
             p += offset[:, None]
@@ -239,9 +232,9 @@ def _adjoint(
                 sines += tl.sum(_sin(p, FAST) * g, axis=1)
         else:
             at = i[:, None].to(tl.int64) * K + tl.arange(0, K)[None, :]
-            cosines = _weighted(_cos(p, FAST), G + at, G_low + at, cosines, TERMS)
+            cosines = _weighted(_cos(p, FAST), G + at, G_low + at, cosines)
             if PAIRS:
-                sines = _weighted(_sin(p, FAST), G + at, G_low + at, sines, TERMS)
+                sines = _weighted(_sin(p, FAST), G + at, G_low + at, sines)
     step = tl.full([], K, tl.int64) * n_rows  # from the cosines to the sines
     to = out + tl.program_id(1) * (1 + PAIRS) * step + r.to(tl.int64) * K
     if K == 1:
@@ -304,14 +297,12 @@ def _tile(parts: int, K: int, transposed: bool) -> tuple[dict[str, int], int]:
     return {"N": N, "M": M, "num_warps": warps, "num_stages": stages}, most
 
 
-def decision(
-    X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None, terms: int = 2
-) -> torch.Tensor:
+def decision(X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Tensor | None) -> torch.Tensor:
     """``cos(2 pi (X W' + b)) C + sin(2 pi X W') S``, shape ``(n, K)``, in float64."""
     n_columns = C.shape[1]
     if n_columns > _MOST_COLUMNS:
         parts = [slice(first, first + _MOST_COLUMNS) for first in range(0, n_columns, _MOST_COLUMNS)]
-        sums = [decision(X, W, b, C[:, part], None if S is None else S[:, part], terms) for part in parts]
+        sums = [decision(X, W, b, C[:, part], None if S is None else S[:, part]) for part in parts]
         return torch.cat(sums, dim=1)
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
     weights, scale = _weights(K, C, C if S is None else S)
@@ -323,16 +314,16 @@ def decision(
     out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
     _decision[(n_points, n_splits)](
         X.high, X.low, X.scale, W.high, W.scale, b, *weights, out, X.n, W.n, each,
-        PAIRS=S is not None, K=K, D=D, PARTS=parts, TERMS=terms, FAST=_FAST, **tile,
+        PAIRS=S is not None, K=K, D=D, PARTS=parts, FAST=_FAST, **tile,
     )  # fmt: skip
     return (out.sum(dim=0, dtype=torch.float64) * scale)[:, :n_columns]
 
 
-def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool, terms: int = 2) -> torch.Tensor:
+def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool) -> torch.Tensor:
     """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
     n_columns = G.shape[1]
     if n_columns > _MOST_COLUMNS:
-        return torch.cat([adjoint(X, W, b, part, pairs, terms) for part in G.split(_MOST_COLUMNS, 1)], dim=2)
+        return torch.cat([adjoint(X, W, b, part, pairs) for part in G.split(_MOST_COLUMNS, 1)], dim=2)
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
     weights, scale = _weights(K, G)
     D = min(32, X.high.shape[1])
@@ -343,7 +334,7 @@ def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool,
     out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
     _adjoint[(n_programs, n_splits)](
         X.high, X.low, X.scale, W.high, W.scale, b, *weights, out, X.n, W.n, each,
-        PAIRS=pairs, K=K, D=D, PARTS=parts, TERMS=terms, FAST=_FAST, **tile,
+        PAIRS=pairs, K=K, D=D, PARTS=parts, FAST=_FAST, **tile,
     )  # fmt: skip
     return (out.sum(dim=0, dtype=torch.float64) * scale)[:, :, :n_columns]
 

@@ -1,8 +1,12 @@
 """The Triton kernels for random numbers."""
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
+
+from s3vm.philox import Purpose
 
 
 @triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
@@ -47,20 +51,37 @@ def _box_muller(u, v):
     return radius * tl.cos(angle), radius * tl.sin(angle)
 
 
-def words(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
-    """The 32-bit words of `s3vm.philox` for some blocks, one below the other, as 64-bit integers."""
-    return _drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns, device)
+@dataclass(frozen=True)
+class DeviceNumbers:
+    """The functions of `s3vm.philox` that kernels draw frequencies with, on a device; the rows of blocks are stacked.
 
+    Integers are the same as those of `s3vm.philox`, reals agree to the rounding of float64.
+    """
 
-def normals(seed: int, stream: int, blocks: range, n_rows: int, n_columns: int, device: torch.device) -> torch.Tensor:
-    """The normal numbers of `s3vm.philox` for some blocks, one below the other."""
-    return _drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns, device)
+    device: torch.device
 
+    def uniforms(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+        return (self._drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns).double() + 0.5) * 2.0**-32
 
-def _drawn(kernel, dtype, seed, stream, blocks, n_rows, n_columns, device):
-    n_groups = -(-n_columns // 4)
-    n = len(blocks) * n_rows * n_groups
-    out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=device)
-    signed = seed - (1 << 64) if seed >= 1 << 63 else seed
-    kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, stream, signed, BLOCK=512)
-    return out[:, :n_columns]
+    def normals(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+        return self._drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns)
+
+    def cauchy(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+        return torch.tan(torch.pi * (self.uniforms(seed, stream, blocks, n_rows, n_columns) - 0.5))
+
+    def students(
+        self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int, degrees: int
+    ) -> torch.Tensor:
+        scale = self.normals(seed, Purpose.SCALE, blocks, n_rows, degrees)
+        return self.normals(seed, stream, blocks, n_rows, n_columns) / torch.sqrt((scale**2).mean(dim=1, keepdim=True))
+
+    def signs(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
+        return 1.0 - 2.0 * (self._drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns) >> 31).double()
+
+    def _drawn(self, kernel, dtype, seed, stream, blocks, n_rows, n_columns):
+        n_groups = -(-n_columns // 4)
+        n = len(blocks) * n_rows * n_groups
+        out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=self.device)
+        signed = seed - (1 << 64) if seed >= 1 << 63 else seed
+        kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, int(stream), signed, BLOCK=512)
+        return out[:, :n_columns]

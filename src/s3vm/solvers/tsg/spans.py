@@ -99,8 +99,8 @@ class RowSpan:
     def start(self, n_columns: int) -> Array:
         return np.zeros((self._n_rows, n_columns), self.centers.dtype)
 
-    def _batch(self, t: int) -> Array:
-        return self._backend.put((t * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
+    def _batch(self, state: "AnchoredState") -> Array:
+        return self._backend.put((state.iteration * self.batch_size + np.arange(self.batch_size)) % self._n_rows)
 
     def _values(self, at: Array, columns: slice | Array) -> Array:
         if self._gram is not None:
@@ -116,15 +116,15 @@ class RowSpan:
         r += product(gram[:, n_l:], now.span)
         return r, to_labeled, to_mean
 
-    def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
+    def gradient(self, state: "AnchoredState", cost: Array) -> BatchGradient:
         """The sums over the batch of iteration t; on the span, these are the slopes at the rows of the batch."""
-        n_used = min(self._n_rows, max((t + 1) * self.batch_size, self._n_used))
+        n_used = min(self._n_rows, max((state.iteration + 1) * self.batch_size, self._n_used))
         now = Iterate(state.dual, state.lift, state.intercept, state.span[:n_used], cost, 0)
-        r, to_labeled, to_mean = self._evaluate(self._batch(t), now)
+        r, to_labeled, to_mean = self._evaluate(self._batch(state), now)
         slope, sums = slopes_and_sums(self._loss, now, r, to_labeled, to_mean)
         return sums._replace(span=slope)
 
-    def edge_gradient(self, edges: EdgeBatch, t: int, state: "AnchoredState", cost: Array) -> EdgeStep:
+    def edge_gradient(self, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
         """The same over the edges: each of their ends acts on its own kernel function, labelled or not."""
         at, n = self._ends(edges), int(np.sum(edges.ends < self._n_labeled))
         labeled = self._backend.put(edges.ends[:n])
@@ -146,17 +146,10 @@ class RowSpan:
         return batch._replace(span=batch.span[:0]).plus(of_edges._replace(span=batch.span[:0]))._replace(span=span)
 
     def move(
-        self,
-        t: int,
-        batch: BatchGradient,
-        edges: EdgeBatch | None,
-        span: Array,
-        keep: Array,
-        gamma: Array,
-        holds: Array,
+        self, state: "AnchoredState", batch: BatchGradient, edges: EdgeBatch | None, gamma: Array, holds: Array
     ) -> SpanStep:
-        moved, at = span * cast(keep, span.dtype), self._batch(t)
-        change = cast(gamma * batch.span, span.dtype)
+        dtype, at = state.span.dtype, self._batch(state)
+        moved, change = state.span * cast(1 - gamma, dtype), cast(gamma * batch.span, dtype)
         moved[at] -= change[: len(at)]
         if edges is not None:  # a row may be in both
             ends = self._ends(edges)
@@ -198,27 +191,27 @@ class FeatureSpan:
     def start(self, n_columns: int) -> Array:
         return np.zeros((0, n_columns), self._backend.dtype)
 
-    def _blocks_in(self, t: int) -> int:
-        grown = 1.0 if self._growth == 0 else min(1.0, t / (self._growth * self._n_iterations))
+    def _n_blocks_in(self, state: "AnchoredState") -> int:
+        grown = 1.0 if self._growth == 0 else min(1.0, state.iteration / (self._growth * self._n_iterations))
         n_blocks = int(np.ceil(self._n_blocks * (_FIRST_FRACTION + (1 - _FIRST_FRACTION) * grown)))
         return max(n_blocks, self._least_blocks)
 
-    def gradient(self, t: int, state: "AnchoredState", cost: Array) -> BatchGradient:
-        n_blocks, n_l, xp = self._blocks_in(t), self._problem.n_labeled, namespace(self._mean)
+    def gradient(self, state: "AnchoredState", cost: Array) -> BatchGradient:
+        n_blocks, n_l, xp = self._n_blocks_in(state), self._problem.n_labeled, namespace(self._mean)
         for block in range(len(self._mean) // self.n_features, n_blocks):
             psi = self._features.features(block, self._centers)
             self._labeled = xp.concatenate([self._labeled, psi[:n_l]], axis=1)
             self._mean = xp.concatenate([self._mean, psi[n_l:].mean(axis=0)])
         now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
-        draw = self._problem.seed, Purpose.UNLABELED, range(t, t + 1), self.batch_size
+        draw = self._problem.seed, Purpose.UNLABELED, range(state.iteration, state.iteration + 1), self.batch_size
         if isinstance(self._source, RemoteSource):
             return BatchGradient(*map(self._backend.put, self._source.pull(self._worker, *draw, now.moved(host))))
         rows = self._backend.put(self._source.batches(*draw))
         return self._local_worker.gradient(self._backend, self._features, rows, now)
 
-    def edge_gradient(self, edges: EdgeBatch, t: int, state: "AnchoredState", cost: Array) -> EdgeStep:
+    def edge_gradient(self, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
         """The same over the edges: all of their ends act on the features."""
-        rows, n_blocks = self._backend.put(self.edge_rows[edges.ends]), self._blocks_in(t)
+        rows, n_blocks = self._backend.put(self.edge_rows[edges.ends]), self._n_blocks_in(state)
         now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
         r, to_labeled, to_mean = self._local_worker.evaluate(self._backend, self._features, rows, now)
         slope, rough = edges.slopes(r, cost, self._backend)
@@ -231,20 +224,13 @@ class FeatureSpan:
         return batch.plus(of_edges)
 
     def move(
-        self,
-        t: int,
-        batch: BatchGradient,
-        edges: EdgeBatch | None,
-        span: Array,
-        keep: Array,
-        gamma: Array,
-        holds: Array,
+        self, state: "AnchoredState", batch: BatchGradient, edges: EdgeBatch | None, gamma: Array, holds: Array
     ) -> SpanStep:
-        dtype = span.dtype
+        span, dtype = state.span, state.span.dtype
         slope = cast(batch.span, dtype) - self._mean[:, None] * cast(holds * batch.total, dtype)
         slope /= len(slope) // self.n_features
         new = self._backend.put(np.zeros((len(self._mean) - len(span), span.shape[1]), self._backend.dtype))
-        moved = namespace(span).concatenate([cast(keep, dtype) * span, new])
+        moved = namespace(span).concatenate([cast(1 - gamma, dtype) * span, new])
         moved -= cast(gamma, dtype) * slope
         along = column_dots(batch.span, cast(slope, batch.span.dtype))
         return SpanStep(moved, self._labeled @ slope, self._mean @ slope, 0 * batch.total, along)

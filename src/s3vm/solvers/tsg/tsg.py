@@ -308,13 +308,13 @@ class _Iteration:
         cost = self.solver.annealed_share(t, self.n_iterations) * problem.unlabeled_cost / span.batch_size
         r_l = state.scores + state.intercept
         slope = labeled_slope(problem, self.all_labeled, r_l)
-        batch, edges, norm = span.gradient(t, state, cost), None, state.norm
+        batch, edges, norm = span.gradient(state, cost), None, state.norm
         if span.edges is not None:
             edges = span.edges.batch(t)
-            of_edges = span.edge_gradient(edges, t, state, self.graph_costs)
+            of_edges = span.edge_gradient(edges, state, self.graph_costs)
             batch, slope = span.both(batch, of_edges.sums), slope + of_edges.on_labeled
             norm = norm + of_edges.rough
-        moved = span.move(t, batch, edges, state.span, keep, gamma, holds)
+        moved = span.move(state, batch, edges, gamma, holds)
         lift = holds * (slope.sum(axis=0) + moved.total)
         mean = keep * state.mean - gamma * (product(self.of_labeled, slope) + moved.mean - self.of_reference * lift)
         total = slope.sum(axis=0) + batch.total
