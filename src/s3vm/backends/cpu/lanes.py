@@ -153,9 +153,7 @@ def _call(name):
         vector = operands[0].type
         scalar = "f32" if isinstance(vector.element, ir.FloatType) else "f64"
         function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(vector, [vector] * len(operands)),
-            f"llvm.{name}.v{vector.count}{scalar}",
+            builder.module, ir.FunctionType(vector, [vector] * len(operands)), f"llvm.{name}.v{vector.count}{scalar}"
         )
         return builder.call(function, operands)
 

@@ -72,14 +72,7 @@ class LandmarkSpace:
 
     @classmethod
     def of(
-        cls,
-        kernel: Kernel,
-        rows: Rows,
-        n_labeled: int,
-        landmarks: Rows,
-        laplacian: Any,
-        backend: Backend,
-        each: RowMap,
+        cls, kernel: Kernel, rows: Rows, n_labeled: int, landmarks: Rows, laplacian: Any, backend: Backend, each: RowMap
     ) -> "LandmarkSpace":
         """The space of a kernel on some landmarks; without a Laplacian, every function is smooth."""
         exact = cast(backend.put(landmarks), np.float64)
