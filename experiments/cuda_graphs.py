@@ -22,7 +22,7 @@ class Window(NamedTuple):
 
     def decision(self, coefficients: torch.Tensor, X: Any, first_block: int = 0) -> torch.Tensor:
         of, (W, b) = self.features, self._blocks(first_block, len(coefficients))
-        return of._decision(coefficients.to(of._dtype) * of._amplitude, X, X if of._fused else None, W, b)
+        return of._decision(coefficients.to(of._dtype) * of._amplitude, X, X if of._kernels else None, W, b)
 
     def adjoint(self, G: torch.Tensor, X: torch.Tensor, n_blocks: int, first_block: int = 0) -> torch.Tensor:
         of, (W, b), x = self.features, self._blocks(first_block, n_blocks), X.to(self.features._dtype)
@@ -46,7 +46,7 @@ def window(features: _GpuFeatures, first: int, count: int) -> Window:
 
 def ready(features: _GpuFeatures, X: torch.Tensor) -> Any:
     """Rows in the form that is fastest for `Window.decision`, to be cut and used many times."""
-    return features._halves(X.to(features._dtype)) if features._fused else X
+    return features._halves(X.to(features._dtype)) if features._kernels else X
 
 
 class _Recorded(NamedTuple):

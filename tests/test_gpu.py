@@ -54,7 +54,7 @@ def test_kernels_are_the_formula(fused, law, n, d, K):
     rows = X.astype(np.float64)
     for cache_bytes in (0, 1 << 20):
         found = fused(FLOAT32, cache_bytes).features(kernel, 5, 50, d)
-        assert found._fused
+        assert found._kernels
         assert relative(found.decision(alpha, X, 2), expected.decision(alpha, rows, 2)) < 1e-5
         assert relative(found.adjoint(G, X, 3, 2), expected.adjoint(G, rows, 3, 2)) < 1e-5
         assert relative(found.features(1, X, 2), expected.features(1, rows, 2)) < 1e-5

@@ -120,6 +120,11 @@ def stack(parts: list[Rows]) -> Rows:
     return sparse.vstack([part if sparse.issparse(part) else sparse.csr_array(part) for part in parts], format="csr")
 
 
+def are_equal(rows: Rows, others: Rows) -> bool:
+    """Whether these are the same rows in the same order, dense or sparse."""
+    return rows.shape == others.shape and not (rows != others).sum()
+
+
 def row_digests(X: Any) -> Array:
     """A hash of each row, the same for dense and sparse rows."""
     compressed = sparse.csr_array(X, dtype=np.float64, copy=True)

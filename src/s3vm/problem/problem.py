@@ -24,6 +24,13 @@ class SupervisedSolution(NamedTuple):
     intercept: Array
 
 
+def first_equal(*parts: Array) -> list[int]:
+    """For each column of all these arrays, the number of the first one that equals it."""
+    first: dict[tuple[bytes, ...], int] = {}
+    keys = [tuple(part[..., k].tobytes() for part in parts) for k in range(parts[0].shape[-1])]
+    return [first.setdefault(key, k) for k, key in enumerate(keys)]
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """K independent problems that share their rows, each one *column*.

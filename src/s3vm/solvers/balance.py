@@ -31,11 +31,16 @@ def means_to_hold(problem: Problem, start: Array, columns: Array | None = None) 
 
 
 def _shift(problem: Problem, scores: Array, share: Array, n_labeled: int) -> Array | float:
-    """What to add to the scores of all outputs of a model."""
-    if problem.n_models > 1:
-        return _shift_of_classes(problem, scores, share, n_labeled)
+    """What to add to the scores of all outputs of a model: those of classes are matched together."""
     low, high = _interval(problem, share, n_labeled)
-    return shift_to_share(scores[:, 0], float(low[0]), float(high[0]))
+    if problem.n_models == 1:
+        return shift_to_share(scores[:, 0], float(low[0]), float(high[0]))
+    if not problem.prior_is_known:
+        now = np.bincount(scores.argmax(axis=1), minlength=len(share)) / len(scores)
+        if np.all((now >= low) & (now <= high)):
+            return 0.0
+        share = np.clip(now, low, high)
+    return _shift_to_shares(scores, share / share.sum())
 
 
 def _interval(problem: Problem, share: Array, n_labeled: int) -> tuple[Array, Array]:
@@ -46,17 +51,6 @@ def _interval(problem: Problem, share: Array, n_labeled: int) -> tuple[Array, Ar
     share = (share * n_labeled + 0.5) / (n_labeled + 1)
     error = n_errors * np.sqrt(share * (1 - share) / max(n_labeled, 1))
     return share - error, share + error
-
-
-def _shift_of_classes(problem: Problem, scores: Array, share: Array, n_labeled: int) -> Array | float:
-    """What to add to the scores of classes against the rest, whose shares add up to 1 and are matched together."""
-    low, high = _interval(problem, share, n_labeled)
-    if not problem.prior_is_known:
-        now = np.bincount(scores.argmax(axis=1), minlength=len(share)) / len(scores)
-        if np.all((now >= low) & (now <= high)):
-            return 0.0
-        share = np.clip(now, low, high)
-    return _shift_to_shares(scores, share / share.sum())
 
 
 def shift_to_share(scores: Array, low: float, high: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkab
 
 import numpy as np
 
-from s3vm._utils.arrays import host, is_tensor, namespace
+from s3vm._utils.arrays import are_equal, host, is_tensor, namespace
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import PendingWarning, deferred_warnings, warn
@@ -88,6 +88,7 @@ class Solver(Protocol):
 
     def extended(self, problem: Problem, done: int) -> "Solver":
         """This solver, its own iterations added to the `done` ones of an earlier run."""
+        return replace(self, max_iter=done + self.max_iter)  # type: ignore
 
     def full_weight_from(self, problem: Problem) -> int:
         """The first iteration in which the unlabelled rows have their full weight."""
@@ -248,7 +249,7 @@ def same_rows(state: State | None, centers: Rows) -> "Expansion | None":
     """The state to resume from, which must have these centres."""
     if state is None:
         return None
-    if isinstance(state, Expansion) and state.centers.shape == centers.shape and not (state.centers != centers).sum():
+    if isinstance(state, Expansion) and are_equal(state.centers, centers):
         return state
     raise ValueError("this solver can resume only with the same rows: set warm_start=False to start again")
 

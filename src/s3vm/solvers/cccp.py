@@ -1,7 +1,7 @@
 """BLS3VM: the concave-convex procedure for the ramp loss (Collobert, Sinz, Weston and Bottou 2006)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from s3vm._utils.typing import Array
 from s3vm._utils.warn import warn
 from s3vm.backends import Backend
 from s3vm.losses import Hat, Hinge, Ramp
-from s3vm.problem import Problem
+from s3vm.problem import Problem, first_equal
 from s3vm.solvers import gram, smo
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Expansion, Losses, Solver, State, in_step, needs, same_rows
@@ -74,9 +74,6 @@ class CCCP(Solver):
         of_graph = 8 * n**2 * (2 + len(deformed)) if len(deformed) else 0
         return gram.memory(problem.labeled, n, backend, at_once) + columns + 3 * 8 * problem.n_labeled**2 + of_graph
 
-    def extended(self, problem: Problem, done: int) -> "CCCP":
-        return replace(self, max_iter=done + self.max_iter)
-
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (Hinge,), (Ramp, Hat))
         rounds = _Rounds(self, problem, backend)
@@ -133,18 +130,17 @@ class _Rounds:
     def _smooth_starts(self) -> dict[int, tuple[Array, Array]]:
         """The SVM of the labelled rows with each deformed kernel: coefficients and f; equal ones are solved once."""
         problem, n_l = self._problem, self._n_labeled
-        starts, solved = dict[int, tuple[Array, Array]](), dict[tuple[bytes, bytes, float], tuple[Array, Array]]()
+        first = first_equal(problem.targets, problem.costs, problem.graph_costs)
+        starts: dict[int, tuple[Array, Array]] = {}
         for k in np.flatnonzero(problem.graph_costs > 0).tolist():
-            cost = float(problem.graph_costs[k])
-            key = problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), cost
-            if key not in solved:
+            if first[k] == k:
                 boxes = self._boxes(k, np.zeros(self._n - n_l))
                 boxes[1:, n_l:-1] = 0.0  # of unlabelled rows and their mean
                 z, lower, knee, upper = boxes
-                kernel = self._deformed[cost].gram
+                kernel = self._gram_of(k)
                 solution = smo.solve(kernel, z, lower, upper, knee=knee, tol=_START_TOL, max_steps=_MOST_STEPS)
-                solved[key] = solution.a, solution.f
-            starts[k] = solved[key]
+                starts[k] = solution.a, solution.f
+            starts[k] = starts[first[k]]
         return starts
 
     def _gram_of(self, k: int) -> gram.Gram:
@@ -224,17 +220,16 @@ class _Rounds:
 
     def _column_at(self, k: int, a: Array, f: Array, intercept: float, boxes: Array) -> Column:
         n_l, n = self._n_labeled, self._n
-        weights = a[:n].copy()
         graph_cost = float(self._problem.graph_costs[k])
         if graph_cost:
             scores = f[:n]
             weights, intercept = self._deformed[graph_cost].function(a, scores)
-            objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
-            return Column(weights, intercept, scores, objective, _ResumeState(a, f, boxes, graph_cost))
-        if self._balanced and self._matters[k]:
-            # The last variable is the mean of the unlabelled rows; the intercept is what it lacks to the mean held.
-            weights[n_l:] += a[n] / (n - n_l)
-            intercept = self._held[k] - f[n]
-        scores = f[:n] + intercept
+        else:
+            weights = a[:n].copy()
+            if self._balanced and self._matters[k]:
+                # The last variable is the mean of the unlabelled rows; the intercept is what it lacks to the mean held.
+                weights[n_l:] += a[n] / (n - n_l)
+                intercept = self._held[k] - f[n]
+            scores = f[:n] + intercept
         objective = self._problem.objective(k, float(a @ f), scores[:n_l], scores[n_l:])
-        return Column(weights, float(intercept), scores, objective, _ResumeState(a, f, boxes))
+        return Column(weights, float(intercept), scores, objective, _ResumeState(a, f, boxes, graph_cost))

@@ -23,6 +23,12 @@ def memory(rows: Rows, n: int, backend: Backend, at_once: int) -> int:
     return int(rows_and_variables + at_once * (panels + a_value * _PART**2))
 
 
+def check_finite(values: Array) -> None:
+    """Raises a ValueError unless kernel values are finite."""
+    if not np.isfinite(values).all():
+        raise ValueError("the kernel of the rows is not finite: standardise the features")
+
+
 class Gram:
     """The kernel matrix of some rows: kept whole if it fits into `n_bytes`, else computed in parts when needed.
 
@@ -92,8 +98,7 @@ class Gram:
 
     def _values(self, rows: Rows, others: Rows) -> Array:
         values = self._kernel.gram(rows, others)
-        if not np.isfinite(values.astype(self.dtype, copy=False)).all():
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
+        check_finite(values.astype(self.dtype, copy=False))
         return values
 
     def _fill(self, out: Array, at: Array) -> None:

@@ -6,7 +6,8 @@ from sklearn.exceptions import ConvergenceWarning
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
 from s3vm.kernels import Kernel
-from s3vm.problem import Problem, SupervisedSolution
+from s3vm.problem import Problem, SupervisedSolution, first_equal
+from s3vm.solvers.gram import check_finite
 from s3vm.solvers.smo import solve_svm
 
 _TOL, _SOLVED = 1e-9, 1e-6  # violation of the optimality conditions: the goal, and what is enough
@@ -64,13 +65,10 @@ def supervised_start(problem: Problem, gram: Array | None = None) -> SupervisedS
 
 def in_steps(gram: Array, targets: Array, costs: Array, most: int) -> tuple[Array, Array, bool]:
     """The result of `supervised` after at most `most` steps per column, and whether these were enough."""
-    if not np.isfinite(gram).all():
-        raise ValueError("the kernel of the labelled rows is not finite: standardise the features")
+    check_finite(gram)
     dual, intercept = np.zeros(targets.shape), np.zeros(targets.shape[1])
-    solved: dict[tuple[bytes, bytes], int] = {}
     is_solved, known = True, (np.empty(0, np.intp), np.empty((0, 0)))
-    for k in range(targets.shape[1]):
-        first = solved.setdefault((targets[:, k].tobytes(), costs[:, k].tobytes()), k)
+    for k, first in enumerate(first_equal(targets, costs)):
         if first < k:
             dual[:, k], intercept[k] = dual[:, first], intercept[first]
             continue

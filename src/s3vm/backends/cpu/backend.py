@@ -166,7 +166,8 @@ class _Frequencies:
             return
         if block == len(self._cached[0]):
             room = min(self._max_cached, max(16, 2 * block))
-            self._cached = tuple(_extended(part, room) for part in self._cached)  # type: ignore[assignment]
+            more = (np.empty((room - block, *part.shape[1:]), part.dtype) for part in self._cached)
+            self._cached = tuple(map(np.concatenate, zip(self._cached, more, strict=True)))  # type: ignore[assignment]
         W, b = self._draw(block, block + 1)
         self._cached[0][block], self._cached[1][block] = W[0], b[0]
         self._n_cached += 1
@@ -177,9 +178,3 @@ class _Frequencies:
         for i in range(end - start):
             W[i], b[i] = self._kernel.frequencies(self._seed, start + i, self._n_features, self._n_dims, draws)
         return W, b
-
-
-def _extended(array: Array, length: int) -> Array:
-    room = np.empty((length, *array.shape[1:]), array.dtype)
-    room[: len(array)] = array
-    return room

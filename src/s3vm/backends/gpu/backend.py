@@ -5,6 +5,7 @@ groups, from the same counters as on the CPU. Results for NumPy arrays are NumPy
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any
@@ -132,8 +133,9 @@ class _GpuFeatures:
         self._amplitude = kernel.amplitude / np.sqrt(self.n_features)
         self._backend = backend
         self._dtype = torch.float32 if backend.dtype == np.float32 else torch.float64
-        self._fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
-        self._frequencies = Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._fused)
+        fused = backend.has_triton and self._dtype == torch.float32 and self._law != "product"
+        self._kernels = import_module("s3vm.backends.gpu.kernels") if fused else None
+        self._frequencies = Frequencies(kernel, seed, self.n_features, n_dims, backend, self._dtype, self._kernels)
 
     def features(self, block: int, X: Any, n_blocks: int = 1) -> Any:
         width = self.n_features
@@ -182,22 +184,16 @@ class _GpuFeatures:
             yield part, self._backend.put(X[part]).to(self._dtype)
 
     def _halves(self, x: torch.Tensor) -> Any:
-        if not self._fused:
-            return None
-        from s3vm.backends.gpu.kernels import split
-
-        return split(x)
+        return self._kernels.split(x) if self._kernels else None
 
     def _decision(self, A: torch.Tensor, x: torch.Tensor, rows: Any, W: Any, b: torch.Tensor) -> torch.Tensor:
         n_blocks, _, n_columns = A.shape
-        if self._fused:
-            from s3vm.backends.gpu import kernels
-
+        if self._kernels:
             cosines, sines = A.reshape(-1, n_columns), None
             if self._law == "pairs":
                 cosines, sines = A.reshape(n_blocks, 2, -1, n_columns).unbind(dim=1)
                 cosines, sines = cosines.reshape(-1, n_columns), sines.reshape(-1, n_columns)
-            return kernels.decision(rows, W, b, cosines, sines)
+            return self._kernels.decision(rows, W, b, cosines, sines)
         total = self._zeros(len(x), n_columns)
         for i, one in self._one_by_one(W, b):
             for part in self._chunks(len(x)):
@@ -206,10 +202,8 @@ class _GpuFeatures:
 
     def _adjoint(self, g: torch.Tensor, x: torch.Tensor, rows: Any, W: Any, b: torch.Tensor) -> torch.Tensor:
         """Features of some blocks times g, ``(n_blocks * n_features, K)``."""
-        if self._fused:
-            from s3vm.backends.gpu import kernels
-
-            sums = kernels.adjoint(rows, W, b, g, self._law == "pairs")
+        if self._kernels:
+            sums = self._kernels.adjoint(rows, W, b, g, self._law == "pairs")
             return sums.reshape(len(sums), -1, self._rows, g.shape[1]).swapaxes(0, 1).reshape(-1, g.shape[1])
         parts = []
         for _, one in self._one_by_one(W, b):
@@ -228,7 +222,7 @@ class _GpuFeatures:
 
     def _features(self, x: torch.Tensor, W: Any, b: torch.Tensor) -> torch.Tensor:
         """The features of some blocks, as they are written in `s3vm.kernels`, without their amplitude."""
-        if self._fused:
+        if self._kernels:
             W = W.whole(self._n_dims)
         z = x @ W.T + b
         if self._law == "product":

@@ -21,17 +21,13 @@ class Frequencies:
     """The frequency rows and offsets of blocks, drawn when needed; the first blocks are cached while they fit."""
 
     def __init__(
-        self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: "Gpu", dtype: torch.dtype, fused: bool
+        self, kernel: Kernel, seed: int, n_features: int, n_dims: int, backend: "Gpu", dtype: torch.dtype, kernels: Any
     ) -> None:
         self._kernel, self._seed, self._n_features, self._n_dims = kernel, seed, n_features, n_dims
-        self._rows, self._dtype, self._fused, self._device = kernel.rows(n_features), dtype, fused, backend.device
+        self._rows, self._dtype, self._kernels, self._device = kernel.rows(n_features), dtype, kernels, backend.device
         self._has_triton = backend.has_triton
-        row_bytes = dtype.itemsize * (n_dims + 1)
-        if fused:
-            from s3vm.backends.gpu.kernels import short_bytes
-
-            row_bytes = short_bytes(n_dims) + dtype.itemsize
-        block_bytes = self._rows * row_bytes
+        row_bytes = kernels.short_bytes(n_dims) if kernels else dtype.itemsize * n_dims
+        block_bytes = self._rows * (row_bytes + dtype.itemsize)
         self._together = max(1, GROUP_BYTES // (8 * self._rows * (n_dims + 1)))
         self._ahead = min(_AHEAD, self._together)
         self._least_room = max(self._ahead, _SEGMENT_BYTES // block_bytes)
@@ -57,12 +53,10 @@ class Frequencies:
 
     def _view(self, arrays: tuple[torch.Tensor, ...], n_rows: int) -> tuple[Any, torch.Tensor]:
         *parts, b = arrays
-        if not self._fused:
+        if not self._kernels:
             return parts[0][:n_rows], b[:n_rows]
-        from s3vm.backends.gpu.kernels import SLACK, Halves
-
-        high, scale = (part[: n_rows + SLACK] for part in parts)
-        return Halves(high, scale, None, n_rows), b[:n_rows]
+        high, scale = (part[: n_rows + self._kernels.SLACK] for part in parts)
+        return self._kernels.Halves(high, scale, None, n_rows), b[:n_rows]
 
     def _cache(self, stop: int) -> None:
         """Caches more of the blocks before `stop`.
@@ -99,9 +93,7 @@ class Frequencies:
             parts = [law.frequencies(self._seed, block, *fixed, draws) for block in blocks]
             W, b = (torch.as_tensor(np.concatenate(part)) for part in zip(*parts, strict=True))
         W, b = W.to(self._device, self._dtype).contiguous(), b.to(self._device, self._dtype)
-        if not self._fused:
+        if not self._kernels:
             return W, b
-        from s3vm.backends.gpu.kernels import split
-
-        short = split(W, short=True)
+        short = self._kernels.split(W, short=True)
         return short.high, short.scale, torch.nn.functional.pad(b, (0, len(short.high) - n_rows))

@@ -74,9 +74,6 @@ class Batch(Solver):
         m = min(n, self.n_landmarks)
         return int(n * m * backend.dtype.itemsize * 2 + 5 * 8 * m**2 + 8 * (n + 6 * m) * problem.n_columns)
 
-    def extended(self, problem: Problem, done: int) -> "Batch":
-        return replace(self, max_iter=done + self.max_iter)
-
     def full_weight_from(self, problem: Problem) -> int:
         return int(np.ceil(self.ramp * self.iterations(problem)))
 
@@ -120,9 +117,8 @@ class _State:
         return host(self.scores)
 
     def detached(self) -> "_State":
-        return replace(
-            self, w=host(self.w), ahead=host(self.ahead), momentum=host(self.momentum), scores=host(self.scores)
-        )
+        arrays: dict[str, Any] = {name: host(getattr(self, name)) for name in ("w", "ahead", "momentum", "scores")}
+        return replace(self, **arrays)
 
 
 class BatchRun:
@@ -136,17 +132,15 @@ class BatchRun:
     ) -> None:
         self._solver, self._problem, self._backend, self._each = solver, problem, backend, each
         graph, n_l = problem.graph if problem.uses_graph else None, problem.n_labeled
-        self._graph_cost = problem.graph_costs
         if rows is None:
             rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
         landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
         laplacian = graph.laplacian if graph is not None else None
-        arguments = problem.kernel, rows, n_l, landmarks, laplacian, backend, each
-        self.space = LandmarkSpace.of(*arguments)
+        self.space = LandmarkSpace.of(problem.kernel, rows, n_l, landmarks, laplacian, backend, each)
 
     def convex(self) -> tuple[Array, Array]:
         """Coefficients and intercepts without gaps."""
-        return convex_solution(self.space, self._problem, self._graph_cost)
+        return convex_solution(self.space, self._problem)
 
     def means(self, w: Array, intercept: Array, columns: Array) -> Array:
         """The mean outputs that these columns hold with gaps: their intercepts, since features are centred."""
@@ -194,9 +188,8 @@ class BatchRun:
 
     def _descent(self, columns: Array, intercept: Array) -> Descent:
         """The descent of these columns, in groups with a metric each."""
-        groups = _groups(self._problem, self._graph_cost, columns)
-        arguments = intercept, self._spread, self._backend, self._each
-        return Descent(self.space, self._problem, self._graph_cost, groups, *arguments)
+        groups = _groups(self._problem, columns)
+        return Descent(self.space, self._problem, groups, intercept, self._spread, self._backend, self._each)
 
     def _share(self, step: int, total: int) -> float:
         """The fraction of the unlabelled cost that counts in a step."""
@@ -235,7 +228,7 @@ class BatchRun:
         n_l, features = problem.n_labeled, self.space.features
         at = cast(self._backend.put(state.w), self._backend.dtype)
         scores = host(features[:n_l] @ at) + state.intercept
-        w, b, cost = host(at[:, main]).astype(np.float64), state.intercept[main], self._graph_cost[main]
+        w, b, cost = host(at[:, main]).astype(np.float64), state.intercept[main], problem.graph_costs[main]
         r_u = host(features[n_l:] @ at[:, main]) + b if problem.uses_gaps else None
         u = np.vstack([w, b])
         norm = np.zeros(problem.n_columns)
@@ -244,10 +237,10 @@ class BatchRun:
         return replace(state, scores=scores, record=line)
 
 
-def _groups(problem: Problem, graph_cost: Array, columns: Array) -> list[Array]:
+def _groups(problem: Problem, columns: Array) -> list[Array]:
     """Columns whose costs differ by a factor only, which share a metric."""
     total = np.maximum(problem.costs[:, columns].sum(axis=0), 1e-300)
-    ratios = np.array([problem.unlabeled_cost[columns] / total, graph_cost[columns] / total])
+    ratios = np.array([problem.unlabeled_cost[columns] / total, problem.graph_costs[columns] / total])
     keys = [tuple(f"{ratio:.6g}" for ratio in each) for each in ratios.T]
     return [columns[[key == other for other in keys]] for key in dict.fromkeys(keys)]
 

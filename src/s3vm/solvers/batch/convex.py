@@ -15,7 +15,7 @@ from scipy.linalg import cholesky, solve_triangular
 from s3vm._utils.arrays import host
 from s3vm._utils.linalg import inverse
 from s3vm._utils.typing import Array
-from s3vm.problem import Problem
+from s3vm.problem import Problem, first_equal
 from s3vm.solvers.batch.space import LandmarkSpace, blocks
 
 # Steps at most, and the length of a step, relative to the first, at which a column is done.
@@ -24,17 +24,15 @@ _CHECKED = 10  # steps between two checks of which columns are done
 _COLUMNS = 512  # that go down together, so that memory is bounded
 
 
-def convex_solution(space: LandmarkSpace, problem: Problem, graph_cost: Array) -> tuple[Array, Array]:
+def convex_solution(space: LandmarkSpace, problem: Problem) -> tuple[Array, Array]:
     """Coefficients ``(p, K)`` and intercepts ``(K,)`` that minimise every column's objective without its gaps."""
     features = host(space.features[: problem.n_labeled])
     u = np.empty((features.shape[1] + 1, problem.n_columns))
-    for cost in np.unique(graph_cost):
+    for cost in np.unique(problem.graph_costs):
         lower, basis, rows, border = _in_span(features, float(cost) * space.rough)
-        first: dict[tuple[bytes, bytes], int] = {}  # candidates with other gaps are equal here
-        columns = np.flatnonzero(graph_cost == cost)
-        keys = [(problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()) for k in columns]
-        equal = [first.setdefault(key, k) for key, k in zip(keys, columns.tolist(), strict=True)]
-        distinct = np.array(list(first.values()))
+        columns = np.flatnonzero(problem.graph_costs == cost)
+        equal = columns[first_equal(problem.targets[:, columns], problem.costs[:, columns])]
+        distinct = np.unique(equal)  # candidates with other gaps are equal here
         for part in np.array_split(distinct, -(-len(distinct) // _COLUMNS)):
             solution = _minimize(rows, problem.targets[:, part], problem.costs[:, part], border)
             u[:-1, part] = solve_triangular(lower, basis @ solution[:-1], lower=True, trans=1, check_finite=False)

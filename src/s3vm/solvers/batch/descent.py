@@ -36,7 +36,6 @@ class Descent:
         self,
         space: LandmarkSpace,
         problem: Problem,
-        graph_cost: Array,
         groups: list[Array],
         held: Array,
         spread: Any,
@@ -54,22 +53,23 @@ class Descent:
         ends = np.cumsum([len(group) for group in groups]).tolist()
         self._metrics = []
         for group, end in zip(groups, ends, strict=True):
-            metric = self._metric(group, graph_cost, spread, backend)
+            metric = self._metric(group, spread, backend)
             self._metrics.append((slice(end - len(group), end), cast(inverse(metric), backend.dtype)))
-        held, gaps, graph_cost = held[self.columns], problem.unlabeled_cost[self.columns], graph_cost[self.columns]
+        held, gaps = held[self.columns], problem.unlabeled_cost[self.columns]
+        graph_cost = problem.graph_costs[self.columns]
         self._y, self._costs = put(problem.targets[:, self.columns]), put(problem.costs[:, self.columns])
         self._gaps, self._held = put(gaps), put(held)
         self._is_joined, self._graph_cost = bool(graph_cost.any()), put(graph_cost)
         self._rough = put(space.rough[:-1, :-1])
         self._slant = put(np.outer(space.rough[:-1, -1], graph_cost * held))
 
-    def _metric(self, group: Array, graph_cost: Array, spread: Any, backend: Backend) -> Any:
+    def _metric(self, group: Array, spread: Any, backend: Backend) -> Any:
         """A matrix above the second derivative of the objective, wherever it is taken."""
         problem, rough, loss = self._problem, self._space.rough[:-1, :-1], self._problem.unlabeled_loss
         assert isinstance(loss, Exponential)
         Z = cast(self._space.features[: self._n_labeled], np.float64)
         metric = (Z.T * backend.put(problem.costs[:, group].max(axis=1))) @ Z
-        metric += backend.put(np.eye(len(rough)) + graph_cost[group].max() * rough)
+        metric += backend.put(np.eye(len(rough)) + problem.graph_costs[group].max() * rough)
         gaps = float(problem.unlabeled_cost[group].max())
         if gaps:
             steepest = 4 * loss.s * np.exp(-1.5)  # the largest second derivative of exp(-s r^2)

@@ -16,6 +16,7 @@ from s3vm._utils.arrays import cast, host, is_tensor, namespace
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
+from s3vm.solvers.gram import check_finite
 
 _BLOCK = 2048  # rows that one thread takes at a time; sums over blocks are added in order, whatever the threads
 _RANK = 1e-6  # rows whose kernel function is nearer to those of others, relative to the trace, are left out
@@ -87,8 +88,7 @@ class LandmarkSpace:
 
         list(each(fill, blocks(n)))
         mean = cast(features[n_labeled if n_labeled < n else 0 :], np.float64).mean(axis=0)
-        if not np.isfinite(host(mean)).all():
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
+        check_finite(host(mean))
         features -= cast(mean, backend.dtype)
         rough = np.zeros((len(root) + 1, len(root) + 1))
         if laplacian is not None:
@@ -105,8 +105,7 @@ class LandmarkSpace:
 
 def span(gram: Array) -> tuple[Array, Array]:
     """Rows of a kernel matrix that span nearly all of it, and the inverse root R of theirs: ``R'KR = 1``."""
-    if not np.isfinite(gram).all():
-        raise ValueError("the kernel of the rows is not finite: standardise the features")
+    check_finite(gram)
     factor, pivots, rank, _ = lapack.dpstrf(gram, tol=_RANK * max(float(gram.trace()), 1e-300), lower=1)
     inverse, _ = lapack.dtrtri(factor[:rank, :rank], lower=1)
     return pivots[:rank].astype(np.intp) - 1, np.ascontiguousarray(np.tril(inverse).T)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s3vm._utils.arrays import are_equal
 from s3vm._utils.compiled import compiled
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
@@ -14,6 +15,7 @@ from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
 from s3vm.solvers.base import record
+from s3vm.solvers.gram import check_finite
 from s3vm.solvers.supervised import supervised_start
 
 if TYPE_CHECKING:
@@ -77,8 +79,7 @@ class BGSState:
 
     def fits(self, rows: Rows, problem: Problem) -> bool:
         """Whether this state has these rows and columns."""
-        same = self.rows.shape == rows.shape and self.scores.shape == problem.targets.shape
-        return same and not (self.rows != rows).sum()
+        return self.scores.shape == problem.targets.shape and are_equal(self.rows, rows)
 
 
 def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGSState:
@@ -106,8 +107,7 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGS
         shares=_shares(problem, reference),
         record=history_line(solver, problem, norms, scores + intercept, np.empty((0, 2, problem.n_columns))),
     )
-    if not np.isfinite(state.diagonal).all():
-        raise ValueError("the kernel of the rows is not finite: standardise the features")
+    check_finite(state.diagonal)
     return within_budgets(solver, problem, state)
 
 

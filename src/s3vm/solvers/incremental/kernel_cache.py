@@ -1,18 +1,17 @@
 """The rows of a run that resumes from an earlier one, and what is known of them from there."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from s3vm._utils.arrays import stack
+from s3vm._utils.arrays import row_digests, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
+from s3vm.solvers.gram import check_finite
 from s3vm.solvers.supervised import supervised_start
 
 _PANEL = 256  # rows of the kernel matrix that are computed together
@@ -41,8 +40,7 @@ class _Matrix:
             for start in range(before, n, _PANEL):
                 part = slice(start, min(start + _PANEL, n))
                 new = self._kernel.gram(rows[part], rows)
-                if not np.isfinite(new).all():
-                    raise ValueError("the kernel of the rows is not finite: standardise the features")
+                check_finite(new)
                 values[part, :n], values[:n, part] = new, new.T
             self._rows, self.values, self.n = rows, values, n
             return np.arange(before, n)
@@ -139,23 +137,8 @@ class KernelCache:
 
 def _find(rows: Rows, among: Rows) -> Array:
     """The position of each row `among` others with the same content; -1 for a row not there, or not as often."""
-    most = min(rows.shape[0], among.shape[0])
-    differs = rows[:most] != among[:most]
-    unmoved = np.flatnonzero(np.diff(differs.indptr) == 0 if sparse.issparse(differs) else ~differs.any(axis=1))
-    result = np.full(rows.shape[0], -1)
-    result[unmoved] = unmoved
-    places = defaultdict(list)
-    others = np.setdiff1d(np.arange(among.shape[0]), unmoved)
-    for place, content in zip(others, _contents(among[others]), strict=True):
+    places = defaultdict[int, deque[int]](deque)
+    for place, content in enumerate(row_digests(among).tolist()):
         places[content].append(place)
-    moved = np.flatnonzero(result < 0)
-    candidates = [places[content] for content in _contents(rows[moved])]
-    result[moved] = [positions.pop(0) if positions else -1 for positions in candidates]
-    return result
-
-
-def _contents(rows: Rows) -> list[bytes]:
-    if sparse.issparse(rows):
-        parts = (slice(*ends) for ends in pairwise(rows.indptr))
-        return [rows.indices[part].tobytes() + rows.data[part].tobytes() for part in parts]
-    return [row.tobytes() for row in rows]
+    wanted = (places[content] for content in row_digests(rows).tolist())
+    return np.array([known.popleft() if known else -1 for known in wanted], dtype=np.intp)

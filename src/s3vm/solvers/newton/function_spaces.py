@@ -19,6 +19,7 @@ from s3vm.kernels import Kernel
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.deformed import deformed
+from s3vm.solvers.gram import check_finite
 
 CHUNK = 1024  # rows at a time, where a copy of all would be large
 SAMPLE = 500  # unlabelled rows that represent all of them in the preconditioner
@@ -198,8 +199,7 @@ def kernel_matrix(kernel: Kernel, rows: Rows, centers: Rows, times: Array | None
         part = slice(start, start + CHUNK)
         values = kernel.gram(rows[part], centers)
         result[part] = values if times is None else values @ times
-        if not np.isfinite(result[part]).all():
-            raise ValueError("the kernel of the rows is not finite: standardise the features")
+        check_finite(result[part])
     return result
 
 

@@ -15,7 +15,7 @@ from s3vm._utils.settings import above, check_settings, integer
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.losses import Exponential, SquaredHinge
-from s3vm.problem import Problem
+from s3vm.problem import Problem, first_equal
 from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Column, Losses, Solver, State, in_step, needs, same_rows
 from s3vm.solvers.newton.function_spaces import CHUNK, SAMPLE, Function, Space, curved_inverse, kernel_matrix, space_on
@@ -100,9 +100,6 @@ class Newton(Solver):
         scaled = min(n_rows, CHUNK) * n_features
         return 8 * (n_numbers + n_kept + 3 * n_features**2 + at_once * (scaled + n_features**2))
 
-    def extended(self, problem: Problem, done: int) -> "Newton":
-        return replace(self, max_iter=done + self.max_iter)
-
     def run(self, problem: Problem, backend: Backend, state: State | None = None) -> Iterator[State]:
         needs(self, problem, (SquaredHinge,), (Exponential,))
         work = _Work(self, problem)
@@ -178,9 +175,7 @@ class _Work:
         """The supervised solution of every column, equal ones solved once, and its scores at the unlabelled rows."""
         problem, n_l = self._problem, self._n_labeled
         dual, intercept = np.zeros(problem.targets.shape), np.zeros(problem.n_columns)
-        solved: dict[tuple[bytes, bytes], int] = {}
-        for k in range(problem.n_columns):
-            first = solved.setdefault((problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes()), k)
+        for k, first in enumerate(first_equal(problem.targets, problem.costs)):
             if first == k:
                 fits = islice(self._fits(k, np.zeros(n_l), 0.0), _SUPERVISED_STEPS)
                 _, dual[:, k], intercept[k] = deque(fits, maxlen=1)[0]
@@ -190,12 +185,10 @@ class _Work:
     def _smooth_starts(self, space: Space) -> dict[int, SmoothSolution]:
         """The solution with the graph and without gaps of each column that the graph counts in, equal ones once."""
         problem, starts = self._problem, dict[int, SmoothSolution]()
-        solved: dict[tuple[bytes, bytes, float], SmoothSolution] = {}
+        first = first_equal(problem.targets, problem.costs, problem.graph_costs)
         for k in np.flatnonzero(problem.graph_costs > 0).tolist():
-            key = problem.targets[:, k].tobytes(), problem.costs[:, k].tobytes(), float(problem.graph_costs[k])
-            if key not in solved:
-                solved[key] = smooth_solution(problem, k, space, self._tolerance(k))
-            starts[k] = solved[key]
+            is_new = first[k] == k
+            starts[k] = smooth_solution(problem, k, space, self._tolerance(k)) if is_new else starts[first[k]]
         return starts
 
     def _smooth_alone(self, space: Space, k: int, before: Column | None) -> Iterator[Column]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from s3vm._utils.arrays import host, namespace, product, row_bytes, row_digests, stack
+from s3vm._utils.arrays import are_equal, host, namespace, product, row_bytes, row_digests, stack
 from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
 from s3vm._utils.typing import Array, Rows
@@ -199,10 +199,9 @@ class AnchoredState:
 
     def fits(self, problem: Problem, centers: Rows) -> bool:
         """Whether this state has these rows and costs."""
-        if self.centers.shape != centers.shape or (self.centers != centers).sum() > 0:
-            return False
         return (
-            np.array_equal(self.targets, problem.targets)
+            are_equal(self.centers, centers)
+            and np.array_equal(self.targets, problem.targets)
             and np.array_equal(self.costs, problem.costs)
             and np.shape(self.start_dual) == problem.targets.shape
             and np.shape(self.start_intercept) == (problem.n_columns,)
