@@ -184,6 +184,19 @@ def test_scorer_in_a_search_with_several_measures(moons):
     assert found["test_accuracy"].min() > 0.8
 
 
+@pytest.mark.parametrize("measure", ["accuracy", "roc_auc"])
+def test_a_scorer_with_another_mark_says_so(moons, measure):
+    """The accuracy counted the marks as errors; others were nan, for a reason of scikit-learn's insides."""
+    X, _, some = moons
+    labels = np.where(some == -1, "?", np.where(some == 1, "yes", "no"))
+    clf = make(unlabeled="?", gamma=4.0)
+    search = GridSearchCV(make_pipeline(StandardScaler(), clf), {"s3vmclassifier__C": [1.0]}, cv=2)
+    for fitted in (clf.fit(X, labels), search.fit(X, labels)):
+        with pytest.raises(ValueError, match=r"rows carry '\?', the classifier's mark .*scorer\(..., unlabeled='\?'\)"):
+            scorer(measure)(fitted, X, labels)
+    assert scorer(measure)(clf, X[:40], labels[:40]) > 0.8, "no row carries any mark"
+
+
 def test_folds_say_if_no_row_carries_their_mark(moons):
     X, _, some = moons
     labels = np.where(some == -1, "?", np.where(some == 1, "yes", "no"))

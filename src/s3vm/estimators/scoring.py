@@ -8,7 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score, get_scorer
 from sklearn.utils import _safe_indexing, check_consistent_length
 
-from s3vm.estimators.labels import scored_labels
+from s3vm.estimators.labels import is_labeled, scored_labels
 
 
 class LabeledScoreMixin(ClassifierMixin):
@@ -33,6 +33,12 @@ class LabeledScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any, **params: Any) -> float:
         known, labels = scored_labels(y, self._unlabeled)
+        mark = _mark_of(estimator)
+        if mark not in (None, self._unlabeled) and not is_labeled(labels, mark).all():
+            raise ValueError(
+                f"rows carry {mark!r}, the classifier's mark of unlabelled rows, but this scorer takes "
+                f"{self._unlabeled!r} for the mark: give scorer(..., unlabeled={mark!r})"
+            )
         at = np.flatnonzero(known)
         params = {name: None if rows is None else _safe_indexing(rows, at) for name, rows in params.items()}
         return float(self._scorer(estimator, _safe_indexing(X, at), labels, **params))
@@ -47,6 +53,13 @@ class LabeledScorer:
 
     def __repr__(self) -> str:
         return f"{self._scorer!r} of labelled rows"
+
+
+def _mark_of(estimator: Any) -> Any:
+    """The mark of the classifier inside searches and pipelines; None if there is none or it is not known."""
+    for inside in ("best_estimator_", "_final_estimator"):
+        estimator = getattr(estimator, inside, estimator)
+    return getattr(estimator, "unlabeled", None)
 
 
 def scorer(scoring: str | Callable[..., float], *, unlabeled: Any = -1) -> LabeledScorer:
