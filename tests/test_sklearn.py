@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from effort import LONG
-from s3vm import TSG, S3VMClassifier, S3VMClassifierCV
+from s3vm import TSG, S3VMClassifier, S3VMClassifierCV, TableEncoder
 
 FEW = TSG(max_iter=20, batch_size=16)
 
@@ -38,6 +38,13 @@ def expected_failures(estimator):
     expected_failed_checks=expected_failures,
 )
 def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([TableEncoder(), TableEncoder(scale="common")])
+def test_transformer_checks(estimator, check):
+    """Of arrays and data frames of numbers, which are all that scikit-learn's checks know."""
     check(estimator)
 
 

@@ -169,6 +169,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         names = [name for plan in self.plan_ for name in plan.feature_names]
         return np.array(names or [f"x{k}" for k in range(len(self.factors_))], dtype=object)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.transformer_tags.preserves_dtype = True, ["float32"]
+        return tags
+
     def _plan(self, columns: dict[str, Column]) -> tuple[ColumnPlan, ...]:
         wanted: dict[str, str] = {}
         for kind, setting in {"left out": "drop", "number": "number", "category": "category", "text": "text"}.items():
@@ -238,7 +243,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 def _columns_of(X: Any) -> dict[str, Any] | None:
     """The columns of a table by name; None of an array."""
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not sparse.issparse(X):  # a DOK matrix is a dict, too
         return {str(name): values for name, values in X.items()}
     names = getattr(X, "column_names", getattr(X, "columns", None))
     if names is None:
