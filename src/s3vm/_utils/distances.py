@@ -17,9 +17,7 @@ def narrow(X: Any) -> Any:
     if not sparse.issparse(X) or X.indices.dtype == X.indptr.dtype == np.int32:
         return X
     if max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
-        raise ValueError(
-            "the Laplacian kernel takes sparse rows with at most 2^31 entries and columns at a time: give fewer"
-        )
+        raise ValueError("the Laplacian kernel takes at most 2^31 sparse entries and columns at a time: give fewer")
     narrow = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return type(X)((X.data, *narrow), shape=X.shape)
 

@@ -90,18 +90,15 @@ def predictions(graph: "Graph", clf: Any, x: str) -> dict[str, str]:
     # A constant function needs one score per row, too.
     for term in terms or [graph.add("MatMul", x, np.zeros((model.n_dims, 1)))]:
         scores = graph.add("Add", scores, term)
-    if len(clf.classes_) == 2:
+    if is_binary := len(clf.classes_) == 2:
         flat = graph.add("Squeeze", scores, np.array([1]))
         codes = graph.add("Cast", graph.add("Greater", flat, np.float64(0)), to=graph.INT64)
-        margins = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
     else:
-        flat, margins = scores, scores
-        codes = graph.add("ArgMax", scores, axis=1, keepdims=0)
+        flat, codes = scores, graph.add("ArgMax", scores, axis=1, keepdims=0)
     nodes = {"label": graph.add("Gather", _labels(clf.classes_), codes)}
     if hasattr(clf, "predict_proba"):
-        if clf._calibrator.offset:  # of two classes
-            scores = graph.add("Add", scores, np.float64(clf._calibrator.offset))
-            margins = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
+        margins = graph.add("Add", scores, np.float64(clf._calibrator.offset))
+        margins = graph.add("Concat", graph.add("Neg", margins), margins, axis=1) if is_binary else margins
         logits = graph.add("Mul", margins, np.float64(clf._calibrator.beta))
         nodes["probabilities"] = graph.single(graph.add("Softmax", logits, axis=1))
     return nodes | {"scores": graph.single(flat)}

@@ -49,7 +49,11 @@ class BatchSource(StreamSource):
                 "the function returns the same iterator every time: return a new one, or give the iterator itself"
             )
         once = not callable(batches) and iter(batches) is batches
-        first = _checked_first(_rows_of(next(iter(given), None)))
+        first = _rows_of(next(iter(given), None))
+        if getattr(first, "ndim", 0) != 2 or not first.shape[1]:
+            shape = f" of shape {first.shape}" if hasattr(first, "shape") else ""
+            found = "it is empty" if first is None else f"the first is a {type(first).__name__}{shape}"
+            raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {found}")
         self.names = _names(first)
         like = {"n_columns": first.shape[1], "names": self.names, "is_sparse": sparse.issparse(first)}
         checked = partial(_checked, **like, dtype=precision(dtype))
@@ -66,14 +70,6 @@ def _rows_of(batch: Any) -> Any:
     if isinstance(batch, list | tuple) and batch and getattr(batch[0], "ndim", 0) == 2:
         batch = batch[0]
     return host(dense_tensor(batch)) if is_tensor(batch) else batch
-
-
-def _checked_first(batch: Any) -> Any:
-    if getattr(batch, "ndim", 0) != 2 or not batch.shape[1]:
-        shape = f" of shape {batch.shape}" if hasattr(batch, "shape") else ""
-        first = "it is empty" if batch is None else f"the first is a {type(batch).__name__}{shape}"
-        raise ValueError(f"a source of batches needs arrays or CSR matrices of rows: {first}")
-    return batch
 
 
 def _names(rows: Any) -> list[str] | None:

@@ -108,9 +108,7 @@ class NpyFile(MatrixFile):
         self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
     ) -> tuple[Rows, Array | None]:
         if target is not None:
-            raise TableError(
-                f"{self.path} has no labels, since an .npy file holds one array: use it as unlabelled rows"
-            )
+            raise TableError(f"{self.path} has no labels, as an .npy file holds one array: use it as unlabelled rows")
         try:
             X = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except Exception as problem:
