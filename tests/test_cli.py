@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from sklearn.datasets import dump_svmlight_file, make_blobs, make_moons
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -36,7 +35,6 @@ from s3vm.cli.compare import _advice
 from s3vm.cli.console import Screen, seconds
 from s3vm.cli.inputs import read_data
 from s3vm.cli.options import InputFiles
-from s3vm.cli.summary import prediction_summary
 from s3vm.solvers import SOLVERS
 from s3vm.sources import readers as tables
 
@@ -692,8 +690,7 @@ def test_compare_with_two_labels_of_a_class(tmp_path):
 def test_compare_stops_at_ctrl_c(folder, monkeypatch):
     monkeypatch.setitem(SOLVERS, "slow", Interrupted)
     result = run("compare", folder / "mails.csv", "-t", "label", "--C", 1, "--gamma", 1, "--solver", "slow", code=130)
-    assert "interrupted after 7 of 8 methods" in result.stderr
-    assert "label spreading" in result.stdout
+    assert result.stderr == "s3vm: interrupted\n"
 
 
 def test_demo(tmp_path, monkeypatch):
@@ -1018,13 +1015,6 @@ def test_a_bar_tells_how_long_it_takes(monkeypatch):
     assert "of 10, " in sys.stderr.getvalue()
     assert "reading 5 rows, 00:0" in sys.stderr.getvalue(), "while nobody knows how much there is to do"
     assert "00:00 left" in sys.stderr.getvalue()
-
-
-def test_many_predictions_have_a_speed():
-    result = {"rows": 20_000, "seconds": 2.0, "predicted": {"ham": 20_000}, "output": "out.csv"}
-    out = io.StringIO()
-    Console(width=100, file=out).print(*prediction_summary(result))
-    assert "20,000 rows in 2.0 s  10,000 rows per second" in out.getvalue()
 
 
 def test_a_smaller_model_keeps_its_columns(folder, tmp_path):

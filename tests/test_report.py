@@ -348,8 +348,8 @@ PHONE = """<iframe src="fit.html" style="width: 390px; height: 800px; border: 0"
     page.querySelector("details").open = true;
     const ends = [...page.querySelectorAll("svg, p, dl, table")].map((one) => one.getBoundingClientRect().right);
     const table = [...page.querySelectorAll("table")].find((one) => one.tHead.textContent.includes("test rows"));
-    const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[3].textContent));
-    const sorted = [1, 2].map(() => { table.tHead.rows[0].cells[3].firstChild.click(); return column(); });
+    const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[1].textContent));
+    const sorted = [1, 2].map(() => { table.tHead.rows[0].cells[1].firstChild.click(); return column(); });
     document.body.innerHTML = JSON.stringify([whole.clientWidth, whole.scrollWidth, Math.max(...ends), ...sorted]);
   });
 </script>"""

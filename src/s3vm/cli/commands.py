@@ -24,7 +24,22 @@ class Fit(Verbosity, Settings, InputFiles):
     report: str | None = options.REPORT
 
 
-class Predict(Verbosity):
+class OnModel(Verbosity):
+    """A command that takes a model."""
+
+    module = "model"
+    model: str = options.MODEL
+
+
+class OnRows(OnModel):
+    """A command that takes a model and rows."""
+
+    data: str = options.DATA
+    file_format: str | None = options.FORMAT
+    jobs: int = options.JOBS
+
+
+class Predict(OnRows):
     """Predict the class of every row of a file of any size.
 
     Columns are matched by name, in any order; other columns are ignored.
@@ -34,23 +49,18 @@ class Predict(Verbosity):
     $ s3vm predict spam.s3vm new.csv | head
     """
 
-    module = "model"
-    model: str = options.MODEL
-    data: str = options.DATA
     output: str = options.OUTPUT
-    file_format: str | None = options.FORMAT
     scores: bool = option(False, None, "Add the scores.", "--scores")
     probabilities: bool = option(False, None, "Add the probabilities.", "--probabilities", "-p")
     keep: list[str] = names_option("Columns of DATA to copy to the output.", None)
     drop: list[str] = options.DROP
     zero_based: bool | None = options.ZERO_BASED
-    jobs: int = options.JOBS
 
     def __post_init__(self) -> None:
         options.check_output(self.output, self.json, self.file_format)
 
 
-class Evaluate(Verbosity):
+class Evaluate(OnRows):
     """Test a model on labelled rows.
 
     Rows without a label are skipped.
@@ -59,30 +69,24 @@ class Evaluate(Verbosity):
     $ s3vm evaluate m.s3vm test.npz --json
     """
 
-    module = "model"
-    model: str = options.MODEL
-    data: str = options.DATA
     target: str | None = options.TARGET
-    file_format: str | None = options.FORMAT
     mark: list[str] = options.MARK
     zero_based: bool | None = options.ZERO_BASED
     positive: str | None = options.POSITIVE
-    jobs: int = options.JOBS
 
 
-class Info(Verbosity):
+class Info(OnModel):
     """Describe a model file.
 
     $ s3vm info spam.s3vm
     $ s3vm info spam.s3vm --json
     """
 
-    module = "model"
     hidden = ("quiet", "verbose")
     model: str = options.MODEL
 
 
-class Export(Verbosity):
+class Export(OnModel):
     """Convert a model to ONNX, or to a smaller one that predicts nearly the same.
 
     $ s3vm export spam.s3vm spam.onnx
@@ -90,9 +94,7 @@ class Export(Verbosity):
     $ s3vm export spam.s3vm small.s3vm --compress unlabelled.parquet --tolerance 0.005
     """
 
-    module = "model"
     hidden = ("verbose",)
-    model: str = options.MODEL
     output: str | None = options.argument(None, "OUTPUT", "An .onnx file, or .s3vm with --compress.")
     named: str | None = option(None, "FILE", "The same as OUTPUT.", "--output", "-o")
     compress: str | None = option(
@@ -176,7 +178,7 @@ class Label(Verbosity, Settings, InputFiles):
             options.check_ending(path, ".csv", ".tsv", ".txt")
 
 
-class Suggest(Verbosity):
+class Suggest(OnRows):
     """Choose the rows of a file to label next, the most informative first.
 
     They are in doubt, near many others, and differ from each other and from labelled rows; every fifth is drawn at
@@ -186,15 +188,11 @@ class Suggest(Verbosity):
     $ s3vm suggest spam.s3vm mails.csv -t label | head
     """
 
-    model: str = options.MODEL
-    data: str = options.DATA
     n: int = option(20, "N", "How many rows.", "--number", "-n")
     output: str = options.OUTPUT
     target: str | None = options.TARGET
-    file_format: str | None = options.FORMAT
     mark: list[str] = options.MARK
     seed: int = option(0, None, "The same seed suggests the same rows.")
-    jobs: int = options.JOBS
 
     def __post_init__(self) -> None:
         options.check_output(self.output, self.json, self.file_format)

@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
-from typer import Exit
 
 from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
@@ -69,15 +68,10 @@ def run_compare(options: Compare) -> None:
     methods = _methods(options, sparse.issparse(data.rows))
     deadline = time.perf_counter() + options.time_limit
     outcomes: list[dict[str, Any]] = []
-    interrupted = False
-    try:
-        with screen.progress("comparing", "runs") as report_progress:
-            for name, method in methods.items():
-                report_progress(len(outcomes) * len(splits), len(methods) * len(splits), name)
-                outcomes.append({"method": name} | _test_method(name, method, splits, deadline))
-    except KeyboardInterrupt:
-        interrupted = True
-        screen.warn(f"interrupted after {len(outcomes)} of {len(methods)} methods")
+    with screen.progress("comparing", "runs") as report_progress:
+        for name, method in methods.items():
+            report_progress(len(outcomes) * len(splits), len(methods) * len(splits), name)
+            outcomes.append({"method": name} | _test_method(name, method, splits, deadline))
     advice = _advice(outcomes)
     _compare_to_first(outcomes)
     result = {
@@ -87,14 +81,11 @@ def run_compare(options: Compare) -> None:
         "rows": sum(len(split.test_codes) for split in splits),
         "methods": outcomes,
         "advice": advice,
-        "interrupted": interrupted,
     }
-    if report is not None and outcomes:
+    if report is not None:
         _write_report(report, result, options)
         result["report"] = report
     screen.finish("compare", result, comparison_summary)
-    if interrupted:
-        raise Exit(130)
 
 
 def _sample_unlabeled(data: Dataset, max_rows: int, seed: int) -> Dataset:

@@ -236,8 +236,11 @@ def default_output(data: str) -> str:
 
 
 def check_writable(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Raises a ValueError, before the work, if an output cannot be written or would replace an input; skips None."""
-    paths = [path for path in outputs if path is not None]
+    """Raises a ValueError, before the work, if an output cannot be written or would replace an input.
+
+    Skips None, and ``-``, which is standard output.
+    """
+    paths = [path for path in outputs if path not in (None, "-")]
     read = [name for path in inputs if path for name in readers.files_of(path)]
     for at, path in enumerate(paths):
         if not path:

@@ -1,8 +1,9 @@
-"""Commands on a model file: `s3vm predict`, `evaluate`, `info` and `export`."""
+"""Commands on a model file: `s3vm predict`, `evaluate`, `info`, `export` and `suggest`."""
 
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from s3vm._utils import container
 from s3vm._utils.arrays import stack
 from s3vm._utils.scores import predicted_codes
 from s3vm._utils.typing import Array, Rows
-from s3vm.cli.commands import Evaluate, Export, Info, Predict
+from s3vm.cli.commands import Evaluate, Export, Info, Predict, Suggest
 from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.options import positive_class
-from s3vm.cli.summary import evaluation_summary, export_summary, model_summary, prediction_summary
+from s3vm.cli.summary import evaluation_summary, export_summary, model_summary, prediction_summary, suggestion_summary
 from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
+from s3vm.inspect.labelling import LabelledTable
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
 from s3vm.sources.encoding import Misfits
@@ -87,7 +89,7 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
 def run_predict(options: Predict) -> None:
     screen, model, data = options.screen(), options.model, options.data
     loaded = load_model(model, options.jobs)
-    check_writable(None if options.output == "-" else options.output, inputs=[model, data])
+    check_writable(options.output, inputs=[model, data])
     clf = loaded.classifier
     if options.probabilities and not loaded.has_probabilities:
         raise ValueError(f"{model} gives no probabilities: it was fitted with probability=False")
@@ -216,3 +218,41 @@ def run_export(options: Export) -> None:
     s3vm.to_onnx(estimator, output) if output.endswith(".onnx") else s3vm.save(estimator, output)
     result |= {"output": output, "bytes": Path(output).stat().st_size}
     screen.finish("export", result, export_summary)
+
+
+def run_suggest(options: Suggest) -> None:
+    screen, data, mark = options.screen(), options.data, options.mark
+    loaded = load_model(options.model, options.jobs)
+    check_writable(options.output, inputs=[options.model, data])
+    clf, target = loaded.classifier, options.target or loaded.target
+    with screen.progress(f"reading {Path(data).name}"):
+        try:
+            batches = list(loaded.stream(data, target, mark=mark))
+        except readers.TableError:
+            if options.target is not None or loaded.target is None:
+                raise
+            batches = list(loaded.stream(data, mark=mark))  # without a column of labels
+        rows = stack([loaded.as_trained(batch.rows) for batch in batches])
+    labels = [[None] * batch.rows.shape[0] if batch.labels is None else batch.labels for batch in batches]
+    is_labeled = np.array([label is not None for label in chain.from_iterable(labels)])
+    marks = np.where(is_labeled, clf.classes_[0], clf.unlabeled)
+    with screen.progress("choosing"):
+        chosen = clf.suggest(rows, options.n, marks, random_state=options.seed)
+    columns: dict[str, Any] = {"row": chosen + 1, "prediction": clf.predict(rows[chosen])}
+    if Path(data).suffix.lower() in (".csv", ".tsv"):  # with everything in the rows, to be labelled in any program
+        table = LabelledTable(Path(data), Path(data), target or "label", mark)
+        cells = {name: [table.rows[row][at] for row in chosen] for at, name in enumerate(table.names)}
+        columns |= {name: cells[name] for name in cells if name not in columns}
+    with readers.Writer(options.output, options.file_format or "csv") as writer:
+        writer.write(columns)
+    screen.warn_of(loaded.misfits)
+    result = {
+        "model": options.model,
+        "data": data,
+        "output": options.output,
+        "rows": chosen + 1,
+        "labeled": int(is_labeled.sum()),
+        "unlabeled": int((~is_labeled).sum()),
+    }
+    if options.output != "-":
+        screen.finish("suggest", result, suggestion_summary)

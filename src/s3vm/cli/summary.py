@@ -28,7 +28,6 @@ _SCALES = {
     "common": "one scale for all numbers",
     "none": "none",
 }
-_MIN_ROWS_FOR_SPEED = 10_000
 
 
 def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
@@ -130,17 +129,24 @@ def _grid_table(result: dict[str, Any]) -> Table:
 
 
 def prediction_summary(result: dict[str, Any]) -> list[RenderableType]:
-    n_rows, duration = result["rows"], result["seconds"]
+    n_rows = result["rows"]
     fractions = [f"{name} {count / n_rows:.1%}" for name, count in result["predicted"].items()]
-    speed = f"{n_rows:,} rows in {seconds(duration)}"
-    if n_rows >= _MIN_ROWS_FOR_SPEED:
-        speed += f"  [dim]{n_rows / duration:,.0f} rows per second[/dim]"
-    return [grid({"Predicted": speed, "Classes": escape(listed(fractions)), "Written": escape(result["output"])})]
+    facts = {
+        "Predicted": f"{n_rows:,} rows in {seconds(result['seconds'])}",
+        "Classes": escape(listed(fractions)),
+        "Written": escape(result["output"]),
+    }
+    return [grid(facts)]
 
 
 def export_summary(result: dict[str, Any]) -> list[RenderableType]:
     written = f"{escape(result['output'])}  [dim]{decimal(result['bytes'])}[/dim]"
     return [grid({"Written": written, "Smaller": escape(result.get("compression", ""))})]
+
+
+def suggestion_summary(result: dict[str, Any]) -> list[RenderableType]:
+    suggested = f"{len(result['rows']):,} of {result['unlabeled']:,} rows without a label"
+    return [grid({"Suggested": suggested, "Written": escape(result["output"])})]
 
 
 def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
