@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.datasets import make_moons
 
+from s3vm import S3VMClassifier
 from s3vm.backends import backend
 from s3vm.kernels import RBF
 from s3vm.losses import SquaredHinge
@@ -119,3 +121,14 @@ def test_threads_do_not_matter():
         last(Batch(max_iter=30).run(problem, backend("cpu", "float32", n))).model().decision(X, CPU) for n in (1, 3)
     )
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("C", [1e7, 1e17, 1e200])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_huge_costs(C, dtype):
+    """Few different rows, of both classes: the norm and the graph were lost in rounding, and the metric with them."""
+    X, y = make_moons(300, noise=0.35, random_state=0)
+    some = np.where(np.arange(300) < 80, y, -1)
+    settings = {"C": C, "dtype": dtype, "unlabeled_weight": 1.0, "neighbor_weight": 1.0, "random_state": 0}
+    clf = S3VMClassifier("batch", probability=False, **settings).fit(np.round(X), some)
+    assert clf.score(np.round(X), y) > 0.8

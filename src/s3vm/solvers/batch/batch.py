@@ -27,6 +27,7 @@ from s3vm.solvers.batch.descent import Descent, Point
 from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map, sum_over_blocks
 
 _RIDGE = 1e-5  # per row, where a function of the space is to be near to another one
+_HIGHEST = {"float32": 1e5, "float64": 1e13}  # cost times kernel; with more, the norm is lost in rounding
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Batch(Solver):
     over the functions on the labelled rows and some unlabelled ones, the landmarks; L is the Laplacian of the
     problem's graph. Without gaps (``C* = 0``) this is convex and solved by Newton's method on the labelled rows. With
     gaps, the run starts there, holds the mean output over the unlabelled rows, raises ``C*`` over the first half of the
-    steps, and goes down in the metric of a quadratic above the objective.
+    steps, and goes down in the metric of a quadratic above the objective. Costs so high that rounding would hide
+    the norm (``C_i k(x, x)`` above 1e5 in float32, 1e13 in float64) are all lowered by the same factor.
 
     Parameters
     ----------
@@ -130,13 +132,14 @@ class BatchRun:
     def __init__(
         self, solver: Batch, problem: Problem, backend: Backend, each: RowMap, rows: Rows | None = None
     ) -> None:
-        self._solver, self._problem, self._backend, self._each = solver, problem, backend, each
+        self._solver, self._backend, self._each = solver, backend, each
         graph, n_l = problem.graph if problem.uses_graph else None, problem.n_labeled
         if rows is None:
             rows = graph.rows if graph is not None else _sample(problem, solver.max_rows)
         landmarks = rows[_landmarks(problem.seed, n_l, int(rows.shape[0]), solver.n_landmarks)]
         laplacian = graph.laplacian if graph is not None else None
         self.space = LandmarkSpace.of(problem.kernel, rows, n_l, landmarks, laplacian, backend, each)
+        self._problem = _within_precision(problem, host(self.space.features[:n_l]))
 
     def convex(self) -> tuple[Array, Array]:
         """Coefficients and intercepts without gaps."""
@@ -235,6 +238,17 @@ class BatchRun:
         norm[main] = np.sum(w**2, axis=0) + cost * np.sum(u * (space.rough @ u), axis=0)
         line = record(problem, norm, scores, problem.targets, problem.costs, r_u)
         return replace(state, scores=scores, record=line)
+
+
+def _within_precision(problem: Problem, labeled: Array) -> Problem:
+    """The problem with costs that do not exceed `_HIGHEST`, given z of the labelled rows."""
+    size = max(float(np.mean(np.sum(labeled**2, axis=1))), 1e-300)
+    factor = _HIGHEST[labeled.dtype.name] / size / max(float(problem.costs.max()), 1e-300)
+    if factor >= 1:
+        return problem
+    graph_cost = None if problem.graph_cost is None else factor * problem.graph_cost
+    lowered = factor * problem.costs, factor * problem.unlabeled_cost, graph_cost
+    return replace(problem, costs=lowered[0], unlabeled_cost=lowered[1], graph_cost=lowered[2])
 
 
 def _groups(problem: Problem, columns: Array) -> list[Array]:
