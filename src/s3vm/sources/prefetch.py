@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 from s3vm._utils.arrays import stack
@@ -74,32 +75,35 @@ class _Prefetched:
     """The items of an iterator, each made in a background thread while the one before is in use."""
 
     def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-        self._begin()
-
-    def _begin(self) -> None:
-        self._next: Future[Any] = Future()
-        thread = threading.Thread(target=_make, args=(self._items, self._next), name="s3vm reader", daemon=True)
+        self._wanted: SimpleQueue[Future[Any] | None] = SimpleQueue()
+        # One thread for all items: each new thread may get memory of its own from the allocator.
+        thread = threading.Thread(target=_work, args=(items, self._wanted), name="s3vm reader", daemon=True)
+        weakref.finalize(self, _end, self._wanted, thread)  # also when the interpreter ends
         thread.start()
-        self._end = weakref.finalize(self, _join, thread)  # also when the interpreter ends
+        self._want()
+
+    def _want(self) -> None:
+        self._next: Future[Any] = Future()
+        self._wanted.put(self._next)
 
     def __next__(self) -> Any:
         item = self._next.result()  # or the error, each time
         if item is None:
             raise StopIteration
-        self._end.detach()
-        self._begin()
+        self._want()
         return item
 
 
-def _make(items: Iterator[Any], result: "Future[Any]") -> None:
-    """In the background thread, which knows nothing of the source: it may be released meanwhile."""
-    try:
-        result.set_result(next(items, None))
-    except BaseException as problem:  # whatever it is, it is raised where the rows are waited for
-        result.set_exception(problem)
+def _work(items: Iterator[Any], wanted: "SimpleQueue[Future[Any] | None]") -> None:
+    """The background thread. It knows nothing of the source, which may be released while it reads."""
+    while (result := wanted.get()) is not None:
+        try:
+            result.set_result(next(items, None))
+        except BaseException as problem:  # whatever it is, it is raised where the rows are waited for
+            result.set_exception(problem)
 
 
-def _join(thread: threading.Thread) -> None:
+def _end(wanted: "SimpleQueue[Future[Any] | None]", thread: threading.Thread) -> None:
+    wanted.put(None)
     if thread is not threading.current_thread():
         thread.join(timeout=5)
