@@ -238,6 +238,12 @@ def test_uneven_rows_are_refused(data):
         LabelledTable(data, data.with_name("out.csv"), "label")
 
 
+def test_two_columns_of_one_name_are_refused(data):
+    data.write_text(data.read_text().replace("across,up", "up,up"))
+    with pytest.raises(ValueError, match="several columns of the same name"):
+        LabelledTable(data, data.with_name("out.csv"), "label")
+
+
 # In a browser
 
 

@@ -177,7 +177,6 @@ def test_report_of_a_fit(tmp_path, case, with_test):
         "Would more labels help?": held_out,
         "Which columns matter": True,
         "With and without unlabelled rows": auto,
-        "The classes": True,
         "Learning curve": classifier.n_iter_ > 1,
         "Scores of the training rows": True,
         "Calibration on test rows": calibrated,

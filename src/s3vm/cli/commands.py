@@ -39,7 +39,21 @@ class OnRows(OnModel):
     jobs: int = options.JOBS
 
 
-class Predict(OnRows):
+class RowsWritten(OnRows):
+    """A command that writes rows."""
+
+    output: str = options.OUTPUT
+
+    def __post_init__(self) -> None:
+        if self.output == "-" and self.json:
+            raise ValueError("--json needs a file for the rows: -o out.csv")
+        if self.output == "-" and self.file_format not in (None, "csv", "jsonl"):
+            raise ValueError(f"--format {self.file_format}: standard output is csv or jsonl; give a file, -o FILE")
+        if self.output not in ("-", ""):
+            options.check_ending(self.output, ".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet", ".pq")
+
+
+class Predict(RowsWritten):
     """Predict the class of every row of a file of any size.
 
     Columns are matched by name, in any order; other columns are ignored.
@@ -49,15 +63,11 @@ class Predict(OnRows):
     $ s3vm predict spam.s3vm new.csv | head
     """
 
-    output: str = options.OUTPUT
     scores: bool = option(False, None, "Add the scores.", "--scores")
     probabilities: bool = option(False, None, "Add the probabilities.", "--probabilities", "-p")
     keep: list[str] = names_option("Columns of DATA to copy to the output.", None)
     drop: list[str] = options.DROP
     zero_based: bool | None = options.ZERO_BASED
-
-    def __post_init__(self) -> None:
-        options.check_output(self.output, self.json, self.file_format)
 
 
 class Evaluate(OnRows):
@@ -178,7 +188,7 @@ class Label(Verbosity, Settings, InputFiles):
             options.check_ending(path, ".csv", ".tsv", ".txt")
 
 
-class Suggest(OnRows):
+class Suggest(RowsWritten):
     """Choose the rows of a file to label next, the most informative first.
 
     They are in doubt, near many others, and differ from each other and from labelled rows; every fifth is drawn at
@@ -189,13 +199,9 @@ class Suggest(OnRows):
     """
 
     n: int = option(20, "N", "How many rows.", "--number", "-n")
-    output: str = options.OUTPUT
     target: str | None = options.TARGET
     mark: list[str] = options.MARK
     seed: int = option(0, None, "The same seed suggests the same rows.")
-
-    def __post_init__(self) -> None:
-        options.check_output(self.output, self.json, self.file_format)
 
 
 class Demo(Verbosity):

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,8 +99,8 @@ def _row_texts(files: InputFiles) -> Callable[[int], str]:
     path = Path(files.data)
     if path.suffix.lower() not in (".csv", ".tsv") or path.stat().st_size > _MOST_TEXT:
         return lambda row: ""
-    table = LabelledTable(path, path, str(files.target))
-    return lambda row: row_text(table.cells(row)) if row < len(table.rows) else ""
+    table = cache(lambda: LabelledTable(path, path, str(files.target)))  # read for the first row
+    return lambda row: row_text(table().cells(row)) if row < len(table().rows) else ""
 
 
 def _save(parts: FittedParts, output: str) -> None:

@@ -35,7 +35,7 @@ def run_label(options: Label) -> None:
             server.serve_forever()
     n = len(table.labeled())
     text = Text(f"{n:,} of {len(table.rows):,} rows have a label in {path}")
-    result = {"output": str(path), "target": table.names[table.at], "labeled": n, "history": session.history}
+    result = {"output": str(path), "target": table.target, "labeled": n, "history": session.history}
     options.screen().finish("label", result, lambda _: [text])
 
 
@@ -45,7 +45,7 @@ def refit(table: LabelledTable, options: Label) -> tuple[dict[str, Any] | None, 
     if len({table.label(row) for row in labeled}) < 2:
         return None, []
     path = table.output if table.output.exists() else Path(options.data)
-    data = read_data(Screen(quiet=True), replace(options, data=str(path), target=table.names[table.at]))
+    data = read_data(Screen(quiet=True), replace(options, data=str(path), target=table.target))
     model = train(Screen(quiet=True), data, options)
     clf, n_open = model.parts.classifier, len(data.labels) - data.n_labeled
     rows: list[int] = []

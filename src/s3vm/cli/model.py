@@ -241,8 +241,7 @@ def run_suggest(options: Suggest) -> None:
     columns: dict[str, Any] = {"row": chosen + 1, "prediction": clf.predict(rows[chosen])}
     if Path(data).suffix.lower() in (".csv", ".tsv"):  # with everything in the rows, to be labelled in any program
         table = LabelledTable(Path(data), Path(data), target or "label", mark)
-        cells = {name: [table.rows[row][at] for row in chosen] for at, name in enumerate(table.names)}
-        columns |= {name: cells[name] for name in cells if name not in columns}
+        columns |= {name: [table.rows[row][name] for row in chosen] for name in table.names if name not in columns}
     with readers.Writer(options.output, options.file_format or "csv") as writer:
         writer.write(columns)
     screen.warn_of(loaded.misfits)

@@ -254,16 +254,6 @@ class Settings(Options):
         return [name for name in ("C", "gamma") if getattr(self, name) is None]
 
 
-def check_output(output: str, is_json: bool, file_format: str | None) -> None:
-    """Raises a ValueError if rows cannot go to that file, or standard output, ``-``, would get two things."""
-    if output == "-" and is_json:
-        raise ValueError("--json needs a file for the rows: -o out.csv")
-    if output == "-" and file_format not in (None, "csv", "jsonl"):
-        raise ValueError(f"--format {file_format}: standard output is csv or jsonl; give a file, -o FILE")
-    if output not in ("-", ""):
-        check_ending(output, ".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet", ".pq")
-
-
 def check_ending(path: str | None, *endings: str) -> None:
     """Raises a UsageError unless the name of the file, if there is one, has one of these endings."""
     if path is not None and not path.lower().endswith(endings):

@@ -178,7 +178,8 @@ class FitReport:
         figures = {}
         for name, measures in {"Test error": self.test, "Held-out error": self.held_out}.items():
             if measures is not None:
-                figures[name] = f"{measures['error']:.1%}\n95% interval {_interval(measures)}"
+                interval = f"{100 * measures['low']:.1f}–{measures['high']:.1%}"
+                figures[name] = f"{measures['error']:.1%}\n95% interval {interval}"
         figures["Labelled rows"] = f"{self.n_labeled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
         figures["Unlabelled rows"] = f"{self.n_unlabeled:,}\nweight {self.weight():.3g}"
         return figures
@@ -190,7 +191,10 @@ class FitReport:
     def answers(self) -> Iterator[Section]:
         """What somebody who decides about the classifier needs."""
         if self.judged is not None:
-            text = f"Numbers of {self.judge} rows, by their class and by the predicted one."
+            names = {"error": "error", "balanced error": "balanced_error"}
+            names[f"average precision of {self.names[1]}"] = "average_precision"
+            measures = [f"{name} {self.judged[key]:.1%}" for name, key in names.items() if key in self.judged]
+            text = f"Numbers of {self.judge} rows, by their class and by the predicted one: {', '.join(measures)}."
             yield Section(
                 "Which classes are confused", text, table=confusion_columns(self.judged, f"{self.judge} rows")
             )
@@ -200,8 +204,10 @@ class FitReport:
             yield self.next_rows()
         if self.outlook is not None:
             yield Section("Would more labels help?", self.outlook["sentence"])
-        judge = HalfFit(self.clf, *self.test_rows, {}) if self.test_rows is not None else self.half
-        table = judge and column_importance(judge.estimator, judge.X, judge.y, self.origin.columns)
+        if self.test_rows is not None:
+            table = column_importance(self.clf, *self.test_rows, self.origin.columns)
+        else:
+            table = self.half and column_importance(self.half.estimator, self.half.X, self.half.y, self.origin.columns)
         if table:
             text = "By how much the error rises where the values of a column are shuffled among rows not trained on."
             n_others = len(set(self.origin.columns)) - len(table["column"])
@@ -248,28 +254,12 @@ class FitReport:
                 f"{self.safety.n_labeled:,} labelled rows held out. Weight 0 is the supervised SVM; a star marks "
                 "the choice. The change is that of the Brier score, in standard errors."
             )
-            yield Section(
-                "With and without unlabelled rows", text, table=weight_columns(self.safety.scores, self.safety.weight)
-            )
-        yield self.classes()
+            table = weight_columns(self.safety.scores, self.safety.weight)
+            yield Section("With and without unlabelled rows", text, table=table)
         columns = diagnostics.projection_text(self.classifier.model_, self.origin.features, _MOST_COLUMNS)
         if columns is not None:
             yield Section("The columns", f"In front of the kernel: {columns}.")
         yield from self.pictures()
-
-    def classes(self) -> Section:
-        judged, text, codes = self.judged, "", range(len(self.names))
-        labeled = np.bincount(self.codes[self.codes >= 0], minlength=len(codes))
-        table: dict[str, list[Any]] = {"class": self.names, "labelled rows": labeled.tolist()}
-        if self.n_unlabeled:
-            predicted = diagnostics.class_margins(self.sample.scores).argmax(axis=1)[self.sample.codes < 0]
-            table["predicted share of unlabelled rows"] = [f"{np.mean(predicted == code):.1%}" for code in codes]
-        if judged is not None:
-            names = {"error": "error", "balanced error": "balanced_error"}
-            names[f"average precision of {self.names[1]}"] = "average_precision"
-            measures = [f"{name} {judged[key]:.1%}" for name, key in names.items() if key in judged]
-            text = f"Of the {self.judge} rows: {', '.join(measures)}."
-        return Section("The classes", text, table=table)
 
     def pictures(self) -> Iterator[Section]:
         clf = self.clf
@@ -286,18 +276,18 @@ class FitReport:
             text += " Dashed lines are the margin."
         if len(self.sample.codes) < len(self.codes):
             text += f" Counts of a sample of {len(self.sample.codes):,} rows."
-        yield Section(
-            "Scores of the training rows", text, figure=_draw(plot.score_histogram, clf, self.X, self.y), data=bins
-        )
+        figure = _draw(plot.score_histogram, clf, self.X, self.y)
+        yield Section("Scores of the training rows", text, figure=figure, data=bins)
         if self.test_rows is not None and hasattr(clf, "predict_proba"):
-            points = diagnostics.reliability(clf, *self.test_rows)
-            yield Section(
-                "Calibration on test rows",
+            text = (
                 "Of the rows with predicted probability p, a fraction p should be of the class: points should lie on "
-                "the diagonal. Bars are 95% intervals; numbers count the rows per bin.",
-                figure=_draw(plot.calibration, clf, *self.test_rows),
-                data=points,
+                "the diagonal. Bars are 95% intervals; numbers count the rows per bin."
             )
+            points, figure = (
+                diagnostics.reliability(clf, *self.test_rows),
+                _draw(plot.calibration, clf, *self.test_rows),
+            )
+            yield Section("Calibration on test rows", text, figure=figure, data=points)
         if self.X.shape[1] == 2:
             figure = _draw(plot.decision_boundary, clf, self.X, self.y, height=3.8)
             yield Section("Decision boundary", figure=figure, data=diagnostics.sample_columns(self.sample))
@@ -315,7 +305,3 @@ def _draw(draw: Callable[..., Any], *args: Any, height: float = 3.4) -> Any:
         draw(*args, ax=figure)
         figure.draw_without_rendering()  # creates the ticks while the style applies
     return figure
-
-
-def _interval(measures: dict[str, Any]) -> str:
-    return f"{100 * measures['low']:.1f}–{measures['high']:.1%}"

@@ -41,31 +41,31 @@ class LabelledTable:
     """
 
     def __init__(self, data: Path, output: Path, target: str, marks: Iterable[str] = ()) -> None:
-        self.folder, self.output = data.parent, output
+        self.folder, self.output, self.target, self._marks = data.parent, output, target, frozenset(marks)
         csv.field_size_limit(_MOST_CELL)
         with open(output if output.exists() else data, newline="", encoding="utf-8-sig") as file:
             head = file.readline()
             self._delimiter = max(_DELIMITERS, key=head.count)
             file.seek(0)
-            self.names, *self.rows = [row for row in csv.reader(file, delimiter=self._delimiter) if row]
-        if target not in self.names:
-            self.names, self.rows = [*self.names, target], [[*row, ""] for row in self.rows]
-        uneven = [number for number, row in enumerate(self.rows, 1) if len(row) != len(self.names)]
+            reader = csv.DictReader(file, delimiter=self._delimiter)
+            self.rows = list(reader)
+        self.names = list(dict.fromkeys([*(reader.fieldnames or ()), target]))
+        if len(set(reader.fieldnames or ())) < len(reader.fieldnames or ()):
+            raise ValueError(f"{data} has several columns of the same name: rename them")
+        uneven = [number for number, row in enumerate(self.rows, 1) if None in row or None in row.values()]
         if uneven:
             raise ValueError(f"{data}: row {uneven[0]} and the first have different numbers of cells")
-        self.at, self._marks = self.names.index(target), frozenset(marks)
-        for row, label in zip(self.rows, labels_of([row[self.at] for row in self.rows], self._marks), strict=True):
-            row[self.at] = label or ""
+        labels = labels_of([row.get(target, "") for row in self.rows], self._marks)
+        for row, label in zip(self.rows, labels, strict=True):
+            row[target] = label or ""
 
     def label(self, row: int) -> str | None:
         """The label of a row; None without."""
-        return self.rows[row][self.at] or None
+        return self.rows[row][self.target] or None
 
     def cells(self, row: int) -> dict[str, str]:
         """What a row says, without its label."""
-        return {
-            name: cell for at, (name, cell) in enumerate(zip(self.names, self.rows[row], strict=True)) if at != self.at
-        }
+        return {name: cell for name, cell in self.rows[row].items() if name != self.target}
 
     def picture(self, cell: str) -> Path | None:
         """The picture that a cell names."""
@@ -79,14 +79,15 @@ class LabelledTable:
         """Changes a label, and the file; if that cannot be written, neither."""
         if label and labels_of([label], self._marks)[0] is None:
             raise ValueError(f"{label!r} means unlabelled")
-        before, self.rows[row][self.at] = self.rows[row][self.at], label
+        before, self.rows[row][self.target] = self.rows[row][self.target], label
         try:
             text = io.StringIO()
-            writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n")
-            writer.writerows([self.names, *self.rows])
+            writer = csv.DictWriter(text, self.names, delimiter=self._delimiter, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows)
             atomic.write(self.output, text.getvalue().encode())
         except OSError:
-            self.rows[row][self.at] = before
+            self.rows[row][self.target] = before
             raise
 
 
