@@ -68,12 +68,6 @@ def finite_model(state: State) -> Model:
     return model
 
 
-def first_choice(trained: Model, plan: Plan) -> Choice:
-    """The columns of the first weight, of which nothing else is known."""
-    n_outputs = plan.problem.n_models
-    return Choice(trained.columns(slice(0, n_outputs)), np.full((plan.problem.n_labeled, n_outputs), np.nan), None)
-
-
 @contextmanager
 def kept_if_memory_ends(purpose: str) -> Iterator[None]:
     """Warns if the memory does not suffice for a step after the training, which is not lost then."""

@@ -12,7 +12,6 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from s3vm._utils.arrays import as_rows, moments_of, stack
 from s3vm._utils.optional import optional
 from s3vm._utils.settings import above, check
-from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.labels import as_column, checked_labels, is_labeled
 from s3vm.estimators.preparation import TrainingRows
@@ -48,7 +47,9 @@ def cluster_rows(
     with client.as_current(), direct(client):
         prepared = optional("dask", "dask").delayed(_prepared, pure=False)
         parts = client.compute([prepared(i, *block, mark, dtype) for i, block in enumerate(blocks)])
-        summaries = finished(client, client.map(_summary, parts, pure=False), patience)
+        summaries = finished(
+            client, client.map(lambda part: (part.unlabeled.shape[0], *part[1:]), parts, pure=False), patience
+        )
         counts, labeled, labels, moments = zip(*summaries, strict=True)
         widths = sorted({part.shape[1] for part in labeled})
         if len(widths) > 1:
@@ -115,9 +116,8 @@ def lazily(estimator: Any, method: str, X: Any) -> Any:
     n_outputs = () if n_columns is None else (n_columns,)
     chunks: dict[str, Any] = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], n_outputs)}
     return X.map_blocks(
-        _applied,
+        lambda block, model, empty: getattr(model, method)(block) if block.shape[0] else empty,
         model=optional("dask", "dask").delayed(_for_workers(estimator), pure=False),
-        method=method,
         meta=np.empty((0, *n_outputs), dtype),
         empty=np.empty((0, *n_outputs), dtype),
         dtype=dtype,
@@ -189,13 +189,3 @@ def _prepared(number: int, X: Any, y: Any, mark: Any, dtype: str) -> Part:
     # Where all rows are unlabelled and of the right kind, they are not copied.
     unlabeled = as_rows(X if not labeled.any() else X[~labeled], dtype)
     return Part(unlabeled, as_rows(X[labeled], dtype), labels, moments_of(X))
-
-
-def _summary(part: Part) -> tuple[int, Any, Array, tuple[int, float, float]]:
-    """What the client needs to know about a partition."""
-    return part.unlabeled.shape[0], part.labeled, part.labels, part.moments
-
-
-def _applied(block: Any, model: Any, method: str, empty: Array) -> Array:
-    """A method of the model on a block of rows; `empty` if there are none."""
-    return getattr(model, method)(block) if block.shape[0] else empty

@@ -8,17 +8,16 @@ from s3vm._utils.typing import Array
 from s3vm.backends import Backend
 from s3vm.estimators.auto import learn_from_candidates
 from s3vm.estimators.candidates import Representation
-from s3vm.estimators.choice import Choice, calibrate, choose_model, finite_model, first_choice, kept_if_memory_ends
+from s3vm.estimators.choice import Choice, calibrate, choose_model, finite_model, kept_if_memory_ends
 from s3vm.estimators.folds import N_FOLDS
 from s3vm.estimators.planning import Tuning, make_plan
 from s3vm.estimators.preparation import (
     FittedRows,
     PreparedRows,
     TrainingRows,
-    directions_of,
     prepare,
+    project_rows,
     resolve_kernel,
-    rows_on_directions,
     warn_of_single_rows,
 )
 from s3vm.estimators.resuming import ResumePoint, continued
@@ -77,13 +76,20 @@ def learn(
     if source is not None and chosen.keeps_all_rows:
         raise ValueError(f"{type(chosen).__name__} keeps all rows: give them in X, marked in y, not as a source")
     seed = _seed(estimator, rules) if previous is None else previous.state.seed
-    directions = directions_of(estimator, rows, source, seed) if previous is None else previous.directions
-    data = prepare(estimator, *rows_on_directions(rows, source, directions))
-    _check_classes(data.classes, expected_classes)
+    projected, directions = project_rows(
+        estimator, rows, source, seed, None if previous is None else previous.directions
+    )
+    data = prepare(estimator, *projected)
+    if expected_classes is not None and not np.isin(data.classes, np.unique(expected_classes)).all():
+        others = np.setdiff1d(data.classes, expected_classes).tolist()
+        raise ValueError(f"classes={expected_classes} is not valid: the rows also have {others}")
     if previous is not None:
         previous.check_classes(data.classes)
-    warn_of_single_rows(data.classes, data.codes)
-    tuning = _tuning(estimator, data, seed, previous, backend)
+    warn_of_single_rows(data)
+    if previous is None:
+        tuning = estimator._tune(resolve_kernel(estimator, data, seed), data, seed, backend)
+    else:
+        tuning = Tuning(Representation(previous.state.kernel, previous.C))
     if data.arrivals is not None:
         chosen = chosen.for_streaming()
     n_folds = previous.n_folds if previous is not None and not chosen.keeps_all_rows else N_FOLDS
@@ -95,8 +101,9 @@ def learn(
     C = tuning.supervised.C
     named = {"C": repr(C), **{name: repr(getattr(estimator, name)) for name in _NAMED_IN_CHECKPOINTS}}
     state, history = train(chosen, plan.problem, backend, start, estimator.verbose, rules, named)
-    trained = finite_model(state)
-    choice = first_choice(trained, plan)
+    trained, n_outputs = finite_model(state), plan.problem.n_models
+    unknown = np.full((len(data.codes), n_outputs), np.nan)
+    choice = Choice(trained.columns(slice(0, n_outputs)), unknown, None)  # the first weight
     with kept_if_memory_ends("to compare it with others"):
         choice = choose_model(trained, plan, data.codes, data.groups, backend)
     point = None
@@ -109,13 +116,6 @@ def learn(
     return Learned(rows, directions, data, tuning, history, choice, state.iteration, point)
 
 
-def _check_classes(classes: Array, expected: Any) -> None:
-    if expected is not None and not np.isin(classes, np.unique(expected)).all():
-        raise ValueError(
-            f"classes={expected} is not valid: the rows also have {np.setdiff1d(classes, expected).tolist()}"
-        )
-
-
 def _seed(estimator: Any, rules: StoppingRules) -> int:
     """The seed of a new run; without a random_state, that of the checkpoint it resumes from."""
     if rules.resume and estimator.random_state is None:
@@ -123,12 +123,6 @@ def _seed(estimator: Any, rules: StoppingRules) -> int:
         if stored is not None:
             return stored
     return seed_of(estimator.random_state)
-
-
-def _tuning(estimator: Any, data: PreparedRows, seed: int, previous: ResumePoint | None, backend: Backend) -> Tuning:
-    if previous is not None:
-        return Tuning(Representation(previous.state.kernel, previous.C))
-    return estimator._tune(resolve_kernel(estimator, data, seed), data, seed, backend)
 
 
 def attributes(

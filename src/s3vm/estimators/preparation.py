@@ -109,28 +109,26 @@ class PreparedRows(NamedTuple):
         return self.source if isinstance(self.source, ReservoirSource) else None
 
 
-def directions_of(settings: Any, rows: TrainingRows, source: Source | None, seed: int) -> Array | None:
-    """The leading directions of all rows, or of the labelled ones if the others are ignored; None if not wanted."""
-    if not is_integer(settings.n_components):
-        return None
-    X = rows.X
-    if ignores_unlabeled(settings):
-        X = X[np.flatnonzero(split_labels(rows.y, settings.unlabeled)[0])]
-    elif source is not None:
-        X = stack([host(X), host(source.sample(seed, SAMPLE))])
-    return principal_directions(X, int(settings.n_components), seed)
+def project_rows(
+    settings: Any, rows: TrainingRows, source: Source | None, seed: int, directions: Array | None
+) -> tuple[tuple[TrainingRows, Source | None], Array | None]:
+    """The rows on directions, if these are wanted: those of an earlier fit, or the leading ones of all rows.
 
-
-def rows_on_directions(
-    rows: TrainingRows, source: Source | None, directions: Array | None
-) -> tuple[TrainingRows, Source | None]:
-    """The same rows, projected."""
+    They are of the labelled rows if the others are ignored.
+    """
+    if directions is None and is_integer(settings.n_components):
+        X = rows.X
+        if ignores_unlabeled(settings):
+            X = X[np.flatnonzero(split_labels(rows.y, settings.unlabeled)[0])]
+        elif source is not None:
+            X = stack([host(X), host(source.sample(seed, SAMPLE))])
+        directions = principal_directions(X, int(settings.n_components), seed)
     if directions is None:
-        return rows, source
+        return (rows, source), None
     in_memory = source.n_rows if isinstance(source, ArraySource) else 0
     check_projected(int(rows.X.shape[0]) + in_memory, directions.shape[1])
     projected = rows._replace(X=project(rows.X, directions))
-    return projected, None if source is None else on_directions(source, directions)
+    return (projected, None if source is None else on_directions(source, directions)), directions
 
 
 def prepare(settings: Any, rows: TrainingRows, source: Source | None) -> PreparedRows:
@@ -172,10 +170,10 @@ def _joined(groups: Array, rows: Rows) -> Array:
     return np.asarray(sparse.csgraph.connected_components(links, directed=False)[1][of_group])
 
 
-def warn_of_single_rows(classes: Array, codes: Array) -> None:
+def warn_of_single_rows(data: PreparedRows) -> None:
     """Names the classes with a single labelled row, unless all classes are so, which is said elsewhere."""
-    single = classes[np.bincount(codes) == 1].tolist()
-    if 0 < len(single) < len(classes):
+    single = data.classes[np.bincount(data.codes) == 1].tolist()
+    if 0 < len(single) < len(data.classes):
         warn(
             f"class {', '.join(map(repr, single[:5]))} has a single labelled row, which cannot be held out: errors and "
             "choices are those of the other classes. Label another row of it"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -132,7 +132,7 @@ class S3VMClassifierCV(S3VMClassifier):
         if data.source is None or self.unlabeled_weight != "auto" or pilot_solver is None or not len(neighbors):
             return tuning
         pilots = self._pilots(tuning, neighbors, pilot_solver, data, seed, backend)
-        report["cv_briers_"] = {width: float(pilot.losses.mean()) for width, pilot in pilots.items()}
+        report["cv_briers_"] = {width: float(losses.mean()) for width, (_, losses) in pilots.items()}
         return tuning._replace(kernel=replace(kernel, gamma=_best_width(kernel.width, pilots)))
 
     def _pilots(
@@ -173,11 +173,8 @@ def _grid_of(data: PreparedRows, folds: Array, seed: int, Cs: list[float], facto
     return Grid(data.X[at], codes, cost[at], folds[at], Cs, factors, groups, at)
 
 
-class _Pilot(NamedTuple):
-    """A short run: the weight of the unlabelled rows, and the Brier losses of labelled rows held out."""
-
-    weight: float
-    losses: Array
+_Pilot = tuple[float, Array]
+"""The weight of the unlabelled rows in a short run, and the Brier losses of labelled rows held out."""
 
 
 def _pilot(settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, seed: int, backend: Backend) -> _Pilot:
@@ -185,16 +182,13 @@ def _pilot(settings: Any, solver: Solver, data: PreparedRows, tuning: Tuning, se
     state, _ = train(solver, plan.problem, backend, rules=StoppingRules(keeps=False))
     _, scores, safety = choose_model(finite_model(state), plan, data.codes, data.groups, backend)
     known = np.isfinite(scores).all(axis=1)
-    return _Pilot(safety.weight if safety is not None else 0.0, brier_losses(data.codes[known], scores[known]))
+    return safety.weight if safety is not None else 0.0, brier_losses(data.codes[known], scores[known])
 
 
 def _best_width(first_width: float, pilots: dict[float, _Pilot]) -> float:
     """The width with the lowest Brier score, if unlabelled rows help there and it is clearly better than the first."""
-    first = pilots[first_width]
-    z = required_z(len(first.losses)) if first.weight == 0 else _CLEARLY_BETTER_Z
-    better = [
-        width
-        for width, pilot in pilots.items()
-        if pilot.weight > 0 and standard_errors(pilot.losses - first.losses) <= z
-    ]
-    return min(better, key=lambda width: float(pilots[width].losses.mean()), default=first_width)
+    first_weight, first = pilots[first_width]
+    z = required_z(len(first)) if first_weight == 0 else _CLEARLY_BETTER_Z
+    better = {width: losses for width, (weight, losses) in pilots.items() if weight > 0}
+    better = {width: losses for width, losses in better.items() if standard_errors(losses - first) <= z}
+    return min(better, key=lambda width: float(better[width].mean()), default=first_width)
