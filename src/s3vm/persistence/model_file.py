@@ -274,10 +274,11 @@ def _model(contents: Contents, n_columns: int) -> Model:
 
 def _projection(contents: Contents, n_features_in: int) -> Array | None:
     """The factors of the columns or the directions in front of the kernel, if there are any."""
+    weights = contents.optional("column_weights", n_features_in, dtypes=_FLOATS)
+    if weights is not None:
+        return weights
     directions = contents.optional("directions", n_features_in, None, dtypes=_FLOATS)
-    if directions is None:
-        return contents.optional("column_weights", n_features_in, dtypes=_FLOATS)
-    if not 0 < directions.shape[1] <= n_features_in:
+    if directions is not None and not 0 < directions.shape[1] <= n_features_in:
         raise ModelFormatError(f"it has {directions.shape[1]} directions of {n_features_in} columns")
     return directions
 
