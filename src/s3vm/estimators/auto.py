@@ -168,13 +168,10 @@ def _reasons(best: list[Pilot]) -> tuple[list[float], list[str]]:
     """The weights of the candidates accepted, and what they know of the rows."""
     candidates = [candidate for pilot in best for candidate in pilot.space.candidates]
     projections = [pilot.space.representation.projection for pilot in best]
-    knows = {
-        "gaps": any(candidate.unlabeled_weight > 0 for candidate in candidates),
-        "neighbors": any(candidate.neighbor_weight > 0 for candidate in candidates),
-        "directions": any(projection is not None and projection.ndim == 2 for projection in projections),
-    }
-    weights = [max(candidate.unlabeled_weight, candidate.neighbor_weight) for candidate in candidates]
-    return weights, [name for name, is_known in knows.items() if is_known]
+    gaps, neighbors, _ = zip(*candidates, strict=True)
+    directions = any(projection is not None and projection.ndim == 2 for projection in projections)
+    knows = {"gaps": max(gaps) > 0, "neighbors": max(neighbors) > 0, "directions": directions}
+    return list(map(max, gaps, neighbors)), [name for name, is_known in knows.items() if is_known]
 
 
 class _OutOfTimeError(Exception):

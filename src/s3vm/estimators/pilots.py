@@ -32,11 +32,8 @@ Tick = Callable[[], None]
 _Step = TypeVar("_Step")
 
 
-class Function(NamedTuple):
-    """Coefficients ``(p, K)`` in a space of landmarks, and intercepts ``(K,)``."""
-
-    w: Array
-    intercept: Array
+Function = tuple[Array, Array]
+"""Coefficients ``(p, K)`` in a space of landmarks, and intercepts ``(K,)``."""
 
 
 class Setting(NamedTuple):
@@ -122,11 +119,11 @@ def final_model(setting: Setting, spaces: list[Space], tick: Tick) -> Model:
             return trial
 
         first, *others = _ticking(tick, side_by_side(trained, spaces))
-        function = first.average(n_candidates)
+        w, intercept = first.average(n_candidates)
         for other in others:
-            nearest = first.nearest(other.scores(other.average(n_candidates)))
-            function = Function(function.w + nearest.w, function.intercept + nearest.intercept)
-        return first.model(function)
+            nearest = first.run.nearest(other.run.scores(*other.average(n_candidates)))
+            w, intercept = w + nearest[0], intercept + nearest[1]
+        return first.model((w, intercept))
 
 
 def _ticking(tick: Tick, steps: Iterable[_Step]) -> Iterator[_Step]:
@@ -143,16 +140,16 @@ class _Trial:
         self._n_outputs = setting.supervised.n_models
         self._problem = self._problem_of(setting)
         rows = stack([self._problem.labeled, project(setting.sample, space.representation.projection)])
-        self._run = BatchRun(solver, self._problem, setting.backend, each, rows)
-        self._w, self._intercept = self._run.convex()
+        self.run = BatchRun(solver, self._problem, setting.backend, each, rows)
+        self._w, self._intercept = self.run.convex()
         spreads = np.array([candidate.spreads for candidate in space.candidates])
         if spreads.any() and setting.graph is not None:
-            start = self.nearest(self._spread(setting, setting.graph))
+            start = self.run.nearest(self._spread(setting, setting.graph))
             at = np.repeat(spreads, len(self._intercept) // len(spreads))
             self._w[:, at], self._intercept[at] = (np.tile(part, spreads.sum()) for part in start)
         if self._problem.prior_is_known and setting.sample.shape[0]:
             every = np.arange(self._problem.n_columns)
-            self._intercept = self._run.means(self._w, self._intercept, every)
+            self._intercept = self.run.means(self._w, self._intercept, every)
 
     def _spread(self, setting: Setting, graph: NeighborGraph) -> Array:
         """What reaches each row of the labels that are not held out, as scores: columns are groups, times outputs."""
@@ -189,7 +186,7 @@ class _Trial:
     def held_out(self) -> Array:
         """The scores of labelled rows held out, for each candidate."""
         n_l, shape = self._problem.n_labeled, (*self._held_out.shape, self._n_outputs)
-        scores = self._run.scores(self._w, self._intercept, n_l)
+        scores = self.run.scores(self._w, self._intercept, n_l)
         parts = np.split(scores, len(self.space.candidates), axis=1)
         return np.array([scores_held_out(part.reshape(shape), self._held_out) for part in parts])
 
@@ -204,8 +201,8 @@ class _Trial:
         if len(columns):
             before, shares = self._w.copy(), self._shares()
             start = self._intercept.copy()
-            self._intercept[columns] = self._run.means(self._w, self._intercept, columns)
-            self._w[:, columns] = self._run.minimize(self._w, self._intercept, columns)
+            self._intercept[columns] = self.run.means(self._w, self._intercept, columns)
+            self._w[:, columns] = self.run.minimize(self._w, self._intercept, columns)
             lost = np.repeat((self._shares() < _KEPT_SHARE * shares).any(axis=1), width)
             self._w[:, lost], self._intercept[lost] = before[:, lost], start[lost]
         stays = np.flatnonzero(np.repeat(good | ~with_gaps, width))
@@ -215,7 +212,7 @@ class _Trial:
     def on_sample(self) -> Array:
         """The scores of the sample by the functions of all labelled rows, ``(candidates, n_sample, K)``."""
         n = len(self.space.candidates)
-        scores = self.scores(self.main())[self._problem.n_labeled :]
+        scores = self.run.scores(*self.main())[self._problem.n_labeled :]
         return scores.reshape(-1, n, self._n_outputs).swapaxes(0, 1)
 
     def _shares(self) -> Array:
@@ -227,29 +224,19 @@ class _Trial:
         """The part of these candidates in an average of `n_total` functions, each divided by its mean size."""
         share = 1 / mean_sizes(self.on_sample()) / n_total
         w, intercept = self.main()
-        return Function(
-            np.einsum("pck,c->pk", w.reshape(len(w), len(share), -1), share),
-            np.einsum("ck,c->k", intercept.reshape(len(share), -1), share),
-        )
-
-    def nearest(self, scores: Array) -> Function:
-        """The function of this space that is nearest to the scores on all rows."""
-        return Function(*self._run.nearest(scores))
-
-    def scores(self, function: Function) -> Array:
-        """The scores of all rows, labelled ones first."""
-        return self._run.scores(*function)
+        w = np.einsum("pck,c->pk", w.reshape(len(w), len(share), -1), share)
+        return w, np.einsum("ck,c->k", intercept.reshape(len(share), -1), share)
 
     def model(self, function: Function) -> Model:
-        problem, landmarks = self._problem, self._run.space.landmarks
-        weights, intercept = self._run.space.expansion(*function)
+        problem, landmarks = self._problem, self.run.space.landmarks
+        weights, intercept = self.run.space.expansion(*function)
         arguments = problem.kernel, problem.seed, problem.n_dims, no_features(weights), intercept, landmarks, weights
         return Model(*arguments, projection=self.space.representation.projection)
 
     def main(self) -> Function:
         """The functions that were trained on all labelled rows."""
         main = np.arange(len(self._intercept)).reshape(len(self.space.candidates), -1, self._n_outputs)[:, 0].ravel()
-        return Function(self._w[:, main], self._intercept[main])
+        return self._w[:, main], self._intercept[main]
 
 
 def _trials(solver: Batch, setting: Setting, space: Space, each: RowMap) -> list[_Trial]:

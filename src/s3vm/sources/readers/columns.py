@@ -49,7 +49,19 @@ def feature_names(file: TabularFile, columns: Columns) -> list[str]:
     """The columns that are features; those that are named must exist, and be named for one purpose only."""
     asked, target = columns.feature_names or [], columns.target
     check_columns(file, [*columns.targets, *asked, *columns.drop, *columns.keep])
-    _check_asked(file, asked, columns)
+    for name, count in Counter(asked).items():
+        if count > 1:
+            problem = "is a feature twice: give it once"
+        elif name == target:
+            problem = (
+                "is the target and cannot be a feature too, or every row would give away its label: remove it from "
+                "the features, or give another target"
+            )
+        elif name in columns.drop:
+            problem = "is a feature and cannot be dropped too: remove it from the columns to drop, or from the features"
+        else:
+            continue
+        raise TableError(f"{file.path}: column {shortened(repr(name))} {problem}")
     chosen = asked or [name for name in file.types if name and name != target and name not in columns.drop]
     if isinstance(columns.features, int) and len(chosen) != columns.features:
         raise TableError(
@@ -59,21 +71,3 @@ def feature_names(file: TabularFile, columns: Columns) -> list[str]:
     if not chosen:
         raise TableError(f"{file.path} has no columns of features")
     return chosen
-
-
-def _check_asked(file: TabularFile, asked: list[str], columns: Columns) -> None:
-    """Raises a TableError if features that were asked for by name contradict each other or other settings."""
-    repeated = [name for name, count in Counter(asked).items() if count > 1]
-    if repeated:
-        raise TableError(f"{file.path}: column {shortened(repr(repeated[0]))} is a feature twice: give it once")
-    for name in asked:
-        if name == columns.target:
-            raise TableError(
-                f"{file.path}: column {shortened(repr(name))} is the target and cannot be a feature too, or every "
-                "row would give away its label: remove it from the features, or give another target"
-            )
-        if name in columns.drop:
-            raise TableError(
-                f"{file.path}: column {shortened(repr(name))} is a feature and cannot be dropped too: remove it from "
-                "the columns to drop, or from the features"
-            )
