@@ -17,7 +17,6 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
-from s3vm._utils.optional import optional
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Compare
 from s3vm.cli.console import Screen
@@ -58,8 +57,6 @@ def run_compare(options: Compare) -> None:
     for name in options.solvers:
         solver(name)  # raises an error for an unknown name
     check_writable(report, inputs=[options.data, *options.unlabeled, test])
-    if report is not None:
-        optional("matplotlib", "report")
     data = read_data(screen, options)
     test_rows = read_test_rows(screen, options, data, test)
     sampled = _sample_unlabeled(data, options.max_rows, options.seed)
@@ -233,34 +230,21 @@ def _compare_to_first(outcomes: list[dict[str, Any]]) -> None:
 
 
 def _write_report(path: str, result: dict[str, Any], options: Compare) -> None:
-    succeeded = [outcome for outcome in result["methods"] if "failed" not in outcome]
-    names = [outcome["method"] for outcome in succeeded]
-    errors, spread = (100 * np.array([outcome[key] for outcome in succeeded]) for key in ("error", "standard_error"))
-    section = Section(
-        "Errors",
+    text = (
         f"Tested on {result['rows']:,} rows ({result['judged_by']}). C and the kernel width are those of the "
-        "supervised SVM. Differences from it are paired by row, which makes their standard errors smaller.",
-        table=comparison_columns(result["methods"]),
-        figure=_figure(names, errors, spread),
-        data={"method": names, "error, %": errors, "standard error": spread},
+        "supervised SVM. Differences from it are paired by row, which makes their standard errors smaller."
     )
-    used = {name: getattr(options, name) for name in ("kernel", "C", "gamma", "weight", "no_scale", "seed", "jobs")}
     write_page(
         path,
         f"Methods compared on {Path(options.data).name}",
         result["advice"],
-        [section],
-        result["data"] | {"unlabelled rows used": result["unlabeled_used"]} | used,
-        {outcome["method"]: f"{outcome['error']:.1%}\n± {outcome['standard_error']:.1%}" for outcome in succeeded},
+        [Section("Errors", text, table=comparison_columns(result["methods"]))],
+        result["data"]
+        | {"unlabelled rows used": result["unlabeled_used"]}
+        | {name: getattr(options, name) for name in ("kernel", "C", "gamma", "weight", "no_scale", "seed", "jobs")},
+        {
+            outcome["method"]: f"{outcome['error']:.1%}\n± {outcome['standard_error']:.1%}"
+            for outcome in result["methods"]
+            if "error" in outcome
+        },
     )
-
-
-def _figure(names: list[str], errors: Array, spread: Array) -> Any:
-    size = (5.4, 0.9 + 0.32 * len(names))
-    figure = optional("matplotlib.figure", "report").Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    axes.errorbar(errors, names, xerr=spread, fmt="o", color="#000000", capsize=3)
-    axes.invert_yaxis()
-    axes.set_xlabel("error, % (± standard error)")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure

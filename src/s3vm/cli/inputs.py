@@ -299,13 +299,12 @@ def _check_labels(screen: Screen, files: InputFiles, target: str, counts: Counte
         raise readers.TableError(f"{where} has labels such as {fractions[0]}: give classes, not measurements")
     if counts.total() > 2 and len(counts) == counts.total():
         raise readers.TableError(f"{where} has a different label in each row: is it the target?")
-    if -1 in counts and n_unlabeled == 0 and len(counts) > 2 and counts[-1] > counts.total() / 2:
-        raise readers.TableError(
-            f"{where} has the label -1 in {counts[-1]:,} of {counts.total():,} rows: if it means unlabelled, give "
-            "--mark -1; if it is a class, rename it"
-        )
     if -1 in counts and n_unlabeled == 0:
-        screen.warn("the label -1 counts as a class; if it means unlabelled, give --mark -1")
+        cure = "if it means unlabelled, give --mark -1"
+        if len(counts) > 2 and counts[-1] > counts.total() / 2:
+            n_rows = f"{counts[-1]:,} of {counts.total():,} rows"
+            raise readers.TableError(f"{where} has the label -1 in {n_rows}: {cure}; if it is a class, rename it")
+        screen.warn(f"the label -1 counts as a class; {cure}")
     if rare := rare_classes(counts):
         fractions_text = ", ".join(f"{label} {fraction:.1%}" for label, fraction in rare.items())
         screen.warn(

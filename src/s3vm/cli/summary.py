@@ -23,11 +23,7 @@ from s3vm.inspect.tables import (
     weight_columns,
 )
 
-_SCALES = {
-    "each": "each number by its own spread",
-    "common": "one scale for all numbers",
-    "none": "none",
-}
+_SCALES = {"each": "each number by its own spread", "common": "one scale for all numbers", "none": "none"}
 
 
 def fit_summary(result: dict[str, Any]) -> list[RenderableType]:
