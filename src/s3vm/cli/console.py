@@ -48,22 +48,17 @@ class Screen:
             yield bar.show
 
     @contextmanager
-    def collected_warnings(self) -> Iterator[list[type[Warning]]]:
-        """Holds the library's warnings back until the end; yields the list of their categories so far."""
-        categories: list[type[Warning]] = []
-        with warnings.catch_warnings():
+    def collected_warnings(self) -> Iterator[list[warnings.WarningMessage]]:
+        """Holds the library's warnings back until the end; yields the list of them."""
+        with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
-
-            def collect(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-                categories.append(category)
-                if issubclass(category, UserWarning) or self.verbose:
-                    text = str(message)
-                    for parameter, option in _OPTIONS.items():
-                        text = text.replace(parameter, option)
-                    self.warn(text)
-
-            warnings.showwarning = collect  # catch_warnings restores it
-            yield categories
+            yield recorded
+        for warning in recorded:
+            if issubclass(warning.category, UserWarning) or self.verbose:
+                text = str(warning.message)
+                for parameter, option in _OPTIONS.items():
+                    text = text.replace(parameter, option)
+                self.warn(text)
 
     def warn(self, text: str) -> None:
         """Adds a warning, to be printed at the end."""

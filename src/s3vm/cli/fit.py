@@ -23,7 +23,7 @@ from s3vm.cli.model import fitted_facts
 from s3vm.cli.options import InputFiles, Settings, positive_class
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
-from s3vm.inspect.diagnostics import held_out_error, model_facts, score_measures, threshold_facts
+from s3vm.inspect.diagnostics import held_out_error, held_out_measures, model_facts, score_measures
 from s3vm.inspect.fit_report import FitReport, Origin, row_text
 from s3vm.inspect.labelling import LabelledTable
 from s3vm.persistence.pipeline import FittedParts
@@ -65,7 +65,9 @@ def run_fit(options: Fit) -> None:
     }
     result["model"] |= {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size}
     if options.threshold is not None:
-        result["threshold"] = threshold_facts(clf, positive_class(options.positive, clf.classes_.tolist()))
+        label, reached = positive_class(options.positive, clf.classes_.tolist()), held_out_measures(clf)
+        result["threshold"] = {"value": clf.threshold_}
+        result["threshold"] |= {} if reached is None else {"class": label} | reached["classes"][label]
     if test is not None:
         scores = clf.decision_function(test[0]).reshape(len(test[1]), -1)
         result["test"] = {"file": options.test} | score_measures(test[1], scores, clf.classes_)
@@ -139,7 +141,7 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
     tuned = " and ".join(settings.tuned)
     with (
         screen.progress(f"choosing {tuned}" if tuned else "starting", "iterations") as report_progress,
-        screen.collected_warnings() as categories,
+        screen.collected_warnings() as recorded,
     ):
 
         def show_iteration(done: int, total: int, record: Any) -> None:
@@ -155,5 +157,5 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
         screen.warn(
             f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
         )
-    is_interrupted = Interrupted in categories
+    is_interrupted = any(issubclass(warning.category, Interrupted) for warning in recorded)
     return TrainedModel(FittedParts(classifier, data.encoder), settings.tuned if is_tuned else [], is_interrupted)

@@ -20,7 +20,7 @@ from s3vm.cli.commands import Evaluate, Export, Info, Predict, Suggest
 from s3vm.cli.inputs import check_writable, class_codes, target_column
 from s3vm.cli.options import positive_class
 from s3vm.cli.summary import evaluation_summary, export_summary, model_summary, prediction_summary, suggestion_summary
-from s3vm.inspect.diagnostics import class_measures, class_names, held_out_error, model_facts, score_measures, verdict
+from s3vm.inspect.diagnostics import class_names, held_out_error, model_facts, score_measures
 from s3vm.inspect.labelling import LabelledTable
 from s3vm.persistence.pipeline import FittedParts, split_pipeline
 from s3vm.sources import readers
@@ -162,7 +162,7 @@ def run_evaluate(options: Evaluate) -> None:
         "unlabeled": n_rows - len(codes),
         "measures": score_measures(codes, scores, classes, probabilities, 0 if label == names[0] else 1),
     }
-    result["positive"] = None if label is None else class_measures(result["measures"], label)
+    result["positive"] = None if label is None else {"class": label} | result["measures"]["classes"][label]
     screen.warn_of(loaded.misfits)
     screen.finish("evaluate", result, evaluation_summary)
 
@@ -191,6 +191,7 @@ def fitted_facts(
     clf: S3VMClassifier, encoder: TableEncoder | None, names: list[str] | None = None, scale: str = "none"
 ) -> dict[str, Any]:
     """What a model consists of and what is known of its errors; without an encoder, of columns with these names."""
+    safety = clf.safety_
     if encoder is not None:
         names, scale = encoder.get_feature_names_out().tolist(), encoder.scale_
     return {
@@ -198,7 +199,7 @@ def fitted_facts(
         "scale": {"chosen": scale, "brier": {} if encoder is None else encoder.briers_},
         "model": model_facts(clf, names),
         "held_out": held_out_error(clf),
-        "unlabeled": verdict(clf),
+        "unlabeled": safety and {"weight": safety.weight, "outcome": safety.outcome, "verdict": safety.sentence},
     }
 
 

@@ -230,25 +230,6 @@ def held_out_measures(clf: S3VMClassifier) -> dict[str, Any] | None:
     return score_measures(codes[known], scores[known], clf.classes_) if known.any() else None
 
 
-def class_measures(measures: dict[str, Any], positive: Any) -> dict[str, Any]:
-    """Precision, recall and F1 of one class, from `score_measures`."""
-    return {"class": positive} | measures["classes"][positive]
-
-
-def threshold_facts(clf: S3VMClassifier, positive: Any) -> dict[str, Any]:
-    """The threshold of two classes, and what it reaches on labelled rows held out, for the class `positive`."""
-    measures = held_out_measures(clf)
-    return {"value": clf.threshold_} | ({} if measures is None else class_measures(measures, positive))
-
-
-def verdict(clf: S3VMClassifier) -> dict[str, Any] | None:
-    """Whether the unlabelled rows helped, if that was tested."""
-    safety = clf.safety_
-    if safety is None:
-        return None
-    return {"weight": safety.weight, "outcome": safety.outcome, "verdict": safety.sentence}
-
-
 def projection_text(model: Model, names: Sequence[str] | None = None, most: int = 5) -> str | None:
     """What is done to the columns in front of the kernel, in a few words; None if they are taken as they are."""
     if model.projection is None:
