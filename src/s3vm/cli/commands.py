@@ -185,7 +185,7 @@ class Label(Verbosity, Settings, InputFiles):
         if self.output is None and Path(self.data).name.startswith("stdin."):
             raise ValueError("--output FILE is needed for rows of standard input")
         for path in (self.data, self.output):
-            options.check_ending(path, ".csv", ".tsv", ".txt")
+            options.check_ending(path, ".csv", ".tsv")
 
 
 class Suggest(RowsWritten):

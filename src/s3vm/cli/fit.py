@@ -35,9 +35,9 @@ _REPORT_SAMPLE = 5000  # unlabelled rows of a stream in a report
 
 
 class TrainedModel(NamedTuple):
-    """A fitted classifier and its encoder, what was tuned, and whether Ctrl-C stopped the training."""
+    """A fitted classifier, what was tuned, and whether Ctrl-C stopped the training."""
 
-    parts: FittedParts
+    classifier: S3VMClassifier
     tuned: list[str]
     interrupted: bool
 
@@ -52,18 +52,17 @@ def run_fit(options: Fit) -> None:
     data = open_data(screen, options)
     test = read_test_rows(screen, options, data, options.test)
     reading = time.perf_counter() - start
-    model = train(screen, data, options)
-    clf = model.parts.classifier
+    clf, tuned, interrupted = train(screen, data, options)
     training = time.perf_counter() - start - reading
-    _save(model.parts, output)
+    _save(FittedParts(clf, data.encoder), output)
     result: dict[str, Any] = {
         "data": data.describe(options.data),
         **fitted_facts(clf, data.encoder),
         "threshold": None,
-        "interrupted": model.interrupted,
+        "interrupted": interrupted,
         "seconds": {"reading": reading, "training": training},
     }
-    result["model"] |= {"tuned": model.tuned, "file": output, "bytes": Path(output).stat().st_size}
+    result["model"] |= {"tuned": tuned, "file": output, "bytes": Path(output).stat().st_size}
     if options.threshold is not None:
         label, reached = positive_class(options.positive, clf.classes_.tolist()), held_out_measures(clf)
         result["threshold"] = {"value": clf.threshold_}
@@ -71,7 +70,7 @@ def run_fit(options: Fit) -> None:
     if test is not None:
         scores = clf.decision_function(test[0]).reshape(len(test[1]), -1)
         result["test"] = {"file": options.test} | score_measures(test[1], scores, clf.classes_)
-    is_cheap = data.source is None and data.rows.size <= _FEW_VALUES and not (options.quiet or model.interrupted)
+    is_cheap = data.source is None and data.rows.size <= _FEW_VALUES and not (options.quiet or interrupted)
     if options.report is not None or is_cheap:
         with screen.progress("fitting half of the labels"):
             page = _report(options, data, clf, test and (test[0], clf.classes_[test[1]]))
@@ -82,7 +81,7 @@ def run_fit(options: Fit) -> None:
             page.write(options.report, title, {"data": options.data, "scaled": not options.no_scale})
         result["report"] = options.report
     screen.finish("fit", result, fit_summary)
-    if model.interrupted:
+    if interrupted:
         raise Exit(130)
 
 
@@ -118,7 +117,7 @@ def _save(parts: FittedParts, output: str) -> None:
 def run_tune(options: Tune) -> None:
     screen = options.screen()
     data = read_data(screen, options)
-    clf = train(screen, data, options).parts.classifier
+    clf = train(screen, data, options).classifier
     facts = model_facts(clf)
     weight = f"{facts['weight']:g}" if isinstance(facts["weight"], float) else facts["weight"]
     result: dict[str, Any] = {
@@ -158,4 +157,4 @@ def train(screen: Screen, data: Dataset, settings: Settings) -> TrainedModel:
             f"nothing was tuned: choosing {tuned} needs {FEW_LABELS} different labelled rows, and two of every class"
         )
     is_interrupted = any(issubclass(warning.category, Interrupted) for warning in recorded)
-    return TrainedModel(FittedParts(classifier, data.encoder), settings.tuned if is_tuned else [], is_interrupted)
+    return TrainedModel(classifier, settings.tuned if is_tuned else [], is_interrupted)

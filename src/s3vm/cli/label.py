@@ -46,12 +46,7 @@ def refit(table: LabelledTable, options: Label) -> tuple[dict[str, Any] | None, 
         return None, []
     path = table.output if table.output.exists() else Path(options.data)
     data = read_data(Screen(quiet=True), replace(options, data=str(path), target=table.target))
-    model = train(Screen(quiet=True), data, options)
-    clf, n_open = model.parts.classifier, len(data.labels) - data.n_labeled
-    rows: list[int] = []
-    if n_open:
-        rows = clf.suggest(data.rows, min(_AT_ONCE, n_open), data.labels).tolist()
-    error = held_out_error(clf)
-    if error is not None:
-        error = {"labels": data.n_labeled} | {key: error[key] for key in ("error", "low", "high")}
-    return error, rows
+    clf = train(Screen(quiet=True), data, options).classifier
+    n_next, error = min(_AT_ONCE, len(data.labels) - data.n_labeled), held_out_error(clf)
+    rows = clf.suggest(data.rows, n_next, data.labels).tolist() if n_next else []
+    return error and {"labels": data.n_labeled} | error, rows
