@@ -72,6 +72,14 @@ def test_a_column_0_is_seen_however_it_is_written(tmp_path, zero):
     assert read(tmp_path / "a.svm").rows.toarray().tolist() == [[0, 5], [1, 0]]
 
 
+def test_rows_that_a_caller_changes_are_read_again_as_they_are(shards):
+    batches = stream(shards / "a.svm", zero_based=True)
+    for _ in range(2):
+        for batch in batches:
+            np.testing.assert_allclose(batch.rows.toarray(), X[:20], rtol=1e-6)
+            batch.rows.data[:] = 0
+
+
 def test_files_of_other_widths_are_named(tmp_path):
     np.savez(tmp_path / "a.npz", X=X)
     np.savez(tmp_path / "b.npz", X=X[:, :3])

@@ -120,6 +120,7 @@ class SvmlightFile(MatrixFile):
     """A label per line, then ``column:value`` for every entry that is not 0."""
 
     zero_based = False  # whether columns are counted from 0; settled for all files of a data set by `settle_columns`
+    _what: dict[str, Any] | None = None
 
     def arrays(
         self, target: str | None, n_features: int | None, dtype: Any, piece: Piece = WHOLE
@@ -127,7 +128,7 @@ class SvmlightFile(MatrixFile):
         X, y = self._load(piece, dtype)
         shape = X.shape[0], self.n_columns if n_features is None else n_features
         try:
-            return csr(X.data, X.indices - (not self.zero_based), X.indptr, shape), None if target is None else y
+            return csr(X.data.copy(), X.indices - (not self.zero_based), X.indptr, shape), None if target is None else y
         except ValueError as problem:  # the file has changed
             raise self._explained(problem) from None
 
@@ -163,13 +164,16 @@ class SvmlightFile(MatrixFile):
         return n_columns
 
     def _load(self, piece: Piece, dtype: Any = np.float32) -> tuple[Rows, Array]:
-        where = {"offset": piece.offset, "length": piece.length}
-        try:
-            with open_decompressed(self.path) as file:
-                X, y = load_svmlight_file(file, dtype=dtype, n_features=_MAX_FEATURES, zero_based=True, **where)
-        except Exception as problem:
-            raise self._explained(problem) from None
-        return as_rows(X, dtype), y
+        """The rows of a piece, and their labels. The last one is kept, so that a file of one piece is read once."""
+        what = {"offset": piece.offset, "length": piece.length, "dtype": dtype}
+        if what != self._what:
+            try:
+                with open_decompressed(self.path) as file:
+                    X, y = load_svmlight_file(file, n_features=_MAX_FEATURES, zero_based=True, **what)
+            except Exception as problem:
+                raise self._explained(problem) from None
+            self._what, self._last = what, (as_rows(X, dtype), y)
+        return self._last
 
     def _explained(self, problem: Exception) -> TableError:
         """The problem and its line, which scikit-learn does not report: the file is read once more to find it."""
