@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Compare
 from s3vm.cli.console import Screen
-from s3vm.cli.inputs import Dataset, check_writable, read_data, read_test_rows
+from s3vm.cli.inputs import Dataset, check_writable, class_codes, read_data, read_test_rows
 from s3vm.cli.options import Settings
 from s3vm.cli.summary import comparison_summary
 from s3vm.inspect.diagnostics import error_measures
@@ -103,8 +103,7 @@ def _splits(
     The only row of a class is in every training part: no model could recognise it in a test part.
     """
     rows = data.rows
-    known = {label: code for code, label in enumerate(data.counts)} | {None: -1}
-    codes = np.array([known[label] for label in data.labels], dtype=np.intp)
+    codes = class_codes(data.labels, list(data.counts))
     if test is not None:
         parts = [(rows, codes, *test)]
     else:

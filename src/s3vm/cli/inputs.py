@@ -210,7 +210,7 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
     columns = encoder.columns or encoder.n_features_in_
     reader = _Reader(screen, replace(files, zero_based=data.zero_based, drop=[]))
     part = reader.part(test, target_column(test, files.target), columns)
-    codes = class_codes(part.labels, np.array(list(data.counts)), test)
+    codes = class_codes(part.labels, list(data.counts), test)
     if not np.any(codes >= 0):
         raise readers.TableError(f"{test} has no labels to test on")
     rows = encoder.encode(part.X, misfits)
@@ -265,9 +265,9 @@ def _is_same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def class_codes(labels: Array, classes: Array, path: str) -> Array:
+def class_codes(labels: Array, classes: Sequence[Any], path: str = "") -> Array:
     """The index of each label in `classes`, -1 for None; labels match by value, such as 1 and "1.0"."""
-    known = {readers.label_key(name): code for code, name in enumerate(classes.tolist())}
+    known = {readers.label_key(name): code for code, name in enumerate(classes)}
     codes = {label: known.get(readers.label_key(label), -2) for label in set(labels.tolist()) - {None}} | {None: -1}
     unknown = sorted(str(label) for label, code in codes.items() if code == -2)
     if unknown:

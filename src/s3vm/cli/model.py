@@ -35,7 +35,6 @@ class LoadedModel:
     Rows come from `stream`, so that the estimator itself need not check names.
     """
 
-    path: str
     parts: FittedParts
     feature_names: list[str] | None
     misfits: Misfits = field(default_factory=Misfits)
@@ -83,7 +82,7 @@ def load_model(path: str, jobs: int | None = None) -> LoadedModel:
     parts = split_pipeline(s3vm.load(path))
     if jobs is not None:
         parts.classifier.set_params(n_jobs=jobs)
-    return LoadedModel(path, parts.with_feature_names(None), parts.feature_names)
+    return LoadedModel(parts.with_feature_names(None), parts.feature_names)
 
 
 def run_predict(options: Predict) -> None:
@@ -145,7 +144,7 @@ def run_evaluate(options: Evaluate) -> None:
     with screen.progress(f"predicting {Path(data).name}") as report_progress:
         for batch in stream:
             assert batch.labels is not None
-            codes = class_codes(batch.labels, classes, data)
+            codes = class_codes(batch.labels, names, data)
             known = codes >= 0
             if known.any():
                 code_batches.append(codes[known])

@@ -13,15 +13,8 @@ from rich.text import Text
 
 from s3vm.cli.console import grid, seconds
 from s3vm.cli.inputs import rare_classes
-from s3vm.inspect.tables import (
-    comparison_columns,
-    confusion_columns,
-    is_numeric,
-    listed,
-    percent,
-    starred,
-    weight_columns,
-)
+from s3vm.inspect import tables
+from s3vm.inspect.tables import listed, percent, starred
 
 _SCALES = {"each": "each number by its own spread", "common": "one scale for all numbers", "none": "none"}
 
@@ -91,22 +84,22 @@ def _model_facts(result: dict[str, Any]) -> dict[str, str]:
 
 def tuning_summary(result: dict[str, Any]) -> list[RenderableType]:
     chosen, widths, held_out = result["chosen"], result["widths"], result["held_out"]
-    tables = [] if result["grid"] is None else [_grid_table(result)]
+    shown = [] if result["grid"] is None else [_grid_table(result)]
     if widths is not None:
         pairs = sorted(zip(*widths.values(), strict=True))
         columns = {
             "gamma": [starred(f"{gamma:.3g}", gamma == chosen["gamma"]) for gamma, _ in pairs],
             "Brier score": [f"{brier:.4f}" for _, brier in pairs],
         }
-        tables.append(table_of(columns, "With unlabelled rows"))
+        shown.append(table_of(columns, "With unlabelled rows"))
     if result["weights"]:
-        columns = weight_columns(result["weights"], chosen["weight"])
-        tables.append(table_of(columns, "Held-out measures by weight of the unlabelled rows"))
+        columns = tables.weight_columns(result["weights"], chosen["weight"])
+        shown.append(table_of(columns, "Held-out measures by weight of the unlabelled rows"))
     facts = {
         "Held-out error": held_out and interval_text(held_out),
         "To use it": f"s3vm fit {escape(result['data']['file'])} … {result['options']}",
     }
-    spaced: list[RenderableType] = [part for table in tables for part in (Text(), table)]
+    spaced: list[RenderableType] = [part for table in shown for part in (Text(), table)]
     return [_headline(result["data"]), *spaced, Text(), grid(facts)]
 
 
@@ -156,7 +149,7 @@ def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
     facts |= {title: f"{measures[key]:.4f}" for title, key in more.items() if key in measures}
     skipped = f", {result['unlabeled']:,} without a label skipped" if result["unlabeled"] else ""
     head = Text.assemble((result["file"], "bold"), f"  {measures['rows']:,} rows{skipped}")
-    return [head, Text(), grid(facts), table_of(confusion_columns(measures))]
+    return [head, Text(), grid(facts), table_of(tables.confusion_columns(measures))]
 
 
 def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
@@ -171,13 +164,8 @@ def comparison_summary(result: dict[str, Any]) -> list[RenderableType]:
         note += f" {used:,} of {data['unlabeled']:,} unlabelled rows were used (--max-rows)."
     report: list[RenderableType] = [Text(), grid({"Report": escape(result["report"])})] if "report" in result else []
     advice = Padding(Text(result["advice"], style="bold"), (0, 2, 1, 2))
-    return [
-        _headline(data),
-        table_of(comparison_columns(result["methods"]), best=best),
-        advice,
-        _footnote(note),
-        *report,
-    ]
+    table = table_of(tables.comparison_columns(result["methods"]), best=best)
+    return [_headline(data), table, advice, _footnote(note), *report]
 
 
 def _scale_text(scale: dict[str, Any]) -> str:
@@ -207,7 +195,7 @@ def table_of(columns: Mapping[str, Sequence[str]], title: str | None = None, bes
     """A table of text, with numbers on the right; the row `best` stands out."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_style="bold", title_justify="left")
     for at, (name, cells) in enumerate(columns.items()):
-        table.add_column(escape(name), justify="right" if at and is_numeric(cells) else "left")
+        table.add_column(escape(name), justify="right" if at and tables.is_numeric(cells) else "left")
     for number, row in enumerate(zip(*columns.values(), strict=True)):
         table.add_row(*map(escape, row), style="bold green" if number == best else None)
     return table
