@@ -12,7 +12,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC
 
 import s3vm
-from s3vm import FileSource, OutOfTime, S3VMClassifier, S3VMClassifierCV, backends
+from s3vm import FileSource, Interrupted, OutOfTime, S3VMClassifier, S3VMClassifierCV, backends
 from s3vm.backends.cpu import Cpu
 from s3vm.estimators.candidates import Candidate, Representation, class_shares, select, spaces_of
 from s3vm.estimators.folds import some_rows, stratified_folds
@@ -129,6 +129,19 @@ def test_no_time_to_compare(moons):
     np.testing.assert_array_equal(
         clf.decision_function(X), make(unlabeled_weight=0, gamma=1.0).fit(X, labels).decision_function(X)
     )
+
+
+def test_ctrl_c_while_candidates_are_compared(moons):
+    def ctrl_c(done, total, line):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    X, labels, _ = moons
+    with pytest.warns(Interrupted, match="using the supervised solution"):
+        clf = make(gamma=1.0, verbose=ctrl_c).fit(X, labels)
+    assert clf.safety_.sentence.startswith("training ended before candidates were compared")
+    svm = make(unlabeled_weight=0, gamma=1.0).fit(X, labels)
+    np.testing.assert_array_equal(clf.decision_function(X), svm.decision_function(X))
 
 
 def test_early_stopping_has_no_effect(moons):

@@ -368,7 +368,6 @@ FORGED = {
     "no last line": (["memory", "log", "last"], None, "NoneType"),
     "a last line of text": (["memory", "log", "last"], {"dict": [["iteration", "x"]]}, "of the history"),
     "no stride": (["memory", "log", "stride"], 0, "of the history"),
-    "scores of no row": (["memory", "log", "scores"], {"array": "0"}, "of the history"),
     "columns of another length": (["memory", "log", "columns"], {"dict": [["a", {"list": [1.0]}]]}, "of the history"),
     "no best score": (["memory", "stop", "best"], "x", "of early stopping"),
     "no codes": (["memory", "stop", "codes"], None, "NoneType"),

@@ -31,3 +31,15 @@ def average_precision(codes: Array, scores: Array) -> float:
     positive, descending = codes[order] == 1, -scores[order]
     n_above = np.searchsorted(descending, descending, side="right")
     return float((np.cumsum(positive)[n_above - 1] / n_above)[positive].mean())
+
+
+def measures(codes: Array, scores: Array) -> dict[str, float]:
+    """The error, the balanced error, and of two classes the average precision, of rows with known classes."""
+    wrong, classes = predicted_codes(scores) != codes, np.unique(codes)
+    values = {
+        "error": float(wrong.mean()),
+        "balanced_error": float(np.mean([wrong[codes == code].mean() for code in classes])),
+    }
+    if scores.shape[1] == 1 and len(classes) == 2:
+        values["average_precision"] = average_precision(codes, scores[:, 0])
+    return values

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from s3vm._utils.scores import average_precision, brier_losses, predicted_codes
+from s3vm._utils.scores import brier_losses, measures
 from s3vm._utils.settings import number
 from s3vm._utils.typing import Array
 
@@ -171,12 +171,6 @@ def standard_errors(differences: Array, groups: Array | None = None) -> Array:
 
 def _measures(codes: Array, scores: Array, base: Array, groups: Array | None) -> dict[str, float]:
     """The measures of a `Safety`; `base` are the Brier losses of the supervised solution."""
-    predicted, losses = predicted_codes(scores), brier_losses(codes, scores)
-    measures = {
-        "brier": float(losses.mean()),
-        "error": float(np.mean(predicted != codes)),
-        "balanced_error": float(np.mean([np.mean(predicted[codes == code] != code) for code in np.unique(codes)])),
-    }
-    if scores.shape[1] == 1 and len(np.unique(codes)) == 2:
-        measures["average_precision"] = average_precision(codes, scores[:, 0])
-    return measures | {"z": float(standard_errors(losses - base, groups))}
+    losses = brier_losses(codes, scores)
+    z = float(standard_errors(losses - base, groups))
+    return {"brier": float(losses.mean()), **measures(codes, scores), "z": z}

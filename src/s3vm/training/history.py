@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._utils.scores import brier_losses, predicted_codes
+from s3vm._utils.scores import brier_losses, measures, predicted_codes
 from s3vm._utils.settings import is_integer
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem
@@ -14,7 +14,6 @@ from s3vm.solvers import State
 History = dict[str, Array]
 
 _MAX_LINES = 1 << 16  # beyond, every second line is dropped
-_SCORES_AT_ONCE = 256  # iterations whose held-out scores are evaluated together
 
 
 def join_histories(first: History, second: History) -> History:
@@ -48,31 +47,17 @@ class HeldOutRows:
     def __bool__(self) -> bool:
         return len(self._rows) > 0
 
-    def scores_of(self, scores: Array) -> Array:
+    def _scores(self, scores: Array) -> Array:
         """The score of each row by the column trained without it, given those of all labelled rows in all columns."""
         return scores.reshape(self._shape)[self._rows, self._groups]
 
-    def fits(self, scores: Array) -> bool:
-        """Whether `scores_of` may have returned these."""
-        return scores.shape == (len(self._rows), self._shape[2]) and scores.dtype.kind == "f"
-
     def brier(self, scores: Array) -> float:
         """The Brier score, given the scores of all labelled rows in all columns."""
-        return float(brier_losses(self._codes, self.scores_of(scores)).mean())
+        return float(brier_losses(self._codes, self._scores(scores)).mean())
 
-    def curves(self, scores: Array) -> dict[str, Array]:
-        """The measures of some iterations, given the scores of the held-out rows in each."""
-        binary = scores.shape[2] == 1
-        predicted = (scores[:, :, 0] > 0).astype(np.intp) if binary else scores.argmax(axis=2)
-        wrong = predicted != self._codes
-        curves = {"held_out_error": wrong.mean(axis=1)}
-        by_class = [wrong[:, self._codes == code].mean(axis=1) for code in np.unique(self._codes)]
-        curves["held_out_balanced_error"] = np.mean(by_class, axis=0)
-        if binary and len(by_class) == 2:
-            positive = self._codes[np.argsort(-scores[:, :, 0], axis=1, kind="stable")]
-            precision = positive.cumsum(axis=1) / np.arange(1, len(self._codes) + 1)
-            curves["held_out_average_precision"] = (precision * positive).sum(axis=1) / self._codes.sum()
-        return curves
+    def measures(self, scores: Array) -> dict[str, float]:
+        """The measures of a line of the history, given the scores of all labelled rows in all columns."""
+        return {f"held_out_{name}": value for name, value in measures(self._codes, self._scores(scores)).items()}
 
 
 class HistoryLog:
@@ -81,40 +66,38 @@ class HistoryLog:
     def __init__(self, problem: Problem) -> None:
         self._held_out, self._stride = HeldOutRows(problem), 1
         self._columns: dict[str, array[float]] = {}
-        self._waiting: list[tuple[dict[str, float], Array | None]] = []  # lines, whose scores are evaluated together
         self.last: dict[str, float] = {}
-        self._last_scores: Array | None = None
 
     def __bool__(self) -> bool:
         return bool(self.last)
 
     def add(self, state: State) -> None:
-        self.last = {"iteration": state.iteration, **state.record}
         scores = state.labeled_scores() if self._held_out else None
-        self._last_scores = None if scores is None else self._held_out.scores_of(scores)
+        measured = {} if scores is None else self._held_out.measures(scores)
+        self.last = {"iteration": state.iteration, **state.record, **measured}
         if state.iteration % self._stride == 0:
-            self._waiting.append((self.last, self._last_scores))
-        if len(self._waiting) == _SCORES_AT_ONCE:
-            self._evaluate()
+            self._append(self.last)
+        if len(self._columns.get("iteration", ())) > _MAX_LINES:
+            self._stride *= 2
+            at = [k for k, number in enumerate(self._columns["iteration"]) if number % self._stride == 0]
+            self._columns = {name: array("d", [values[k] for k in at]) for name, values in self._columns.items()}
 
     def history(self) -> History:
         """The history, which ends with the last iteration."""
-        self._evaluate()
         if self.last and (not self._columns or self._columns["iteration"][-1] != self.last["iteration"]):
-            self._append([(self.last, self._last_scores)])
+            self._append(self.last)
         columns = {"iteration": np.empty(0)} | self._columns
         return {name: np.array(values, np.intp if name == "iteration" else None) for name, values in columns.items()}
 
     def to_checkpoint(self) -> dict[str, Any]:
         """What `restore` needs."""
-        self._evaluate()
         columns = {name: np.array(values) for name, values in self._columns.items()}
-        return {"columns": columns, "stride": self._stride, "last": self.last, "scores": self._last_scores}
+        return {"columns": columns, "stride": self._stride, "last": self.last}
 
     def restore(self, stored: dict[str, Any]) -> None:
         """Continues the log of a checkpoint; a ValueError if it is invalid."""
         self._columns = columns = {name: array("d", values) for name, values in stored["columns"].items()}
-        self._stride, self.last, self._last_scores = stored["stride"], stored["last"], stored["scores"]
+        self._stride, self.last = stored["stride"], stored["last"]
         if not self.last and not columns:  # a run that made no iteration
             return
         if not (
@@ -124,28 +107,12 @@ class HistoryLog:
             and np.isfinite(columns.get("iteration", np.nan)).all()
             and "iteration" in self.last
             and is_integer(self._stride)
-            and (self._last_scores is None or self._held_out.fits(self._last_scores))
         ):
             raise ValueError("the checkpoint's record of the history is invalid")
 
-    def _evaluate(self) -> None:
-        """Adds the lines that are waiting; drops every second line while there are too many."""
-        if self._waiting:
-            self._append(self._waiting)
-            self._waiting = []
-        while len(self._columns.get("iteration", ())) > _MAX_LINES:
-            self._stride *= 2
-            at = [k for k, number in enumerate(self._columns["iteration"]) if number % self._stride == 0]
-            self._columns = {name: array("d", [values[k] for k in at]) for name, values in self._columns.items()}
-
-    def _append(self, lines: list[tuple[dict[str, float], Array | None]]) -> None:
-        """Appends lines, which may lack columns or have new ones; these are filled up with NaN."""
-        names = {name: None for line, _ in lines for name in line}
-        more: dict[str, Any] = {name: [line.get(name, np.nan) for line, _ in lines] for name in names}
-        scores = [part for _, part in lines if part is not None]
-        if scores:
-            more |= self._held_out.curves(np.array(scores))
+    def _append(self, line: dict[str, float]) -> None:
+        """Appends a line, which may lack columns or have new ones; these are filled up with NaN."""
         n_before = len(self._columns.get("iteration", ()))
-        for name in {**self._columns, **more}:
+        for name in {**self._columns, **line}:
             column = self._columns.setdefault(name, array("d", [np.nan] * n_before))
-            column.extend(more.get(name, [np.nan] * len(lines)))
+            column.append(line.get(name, np.nan))
