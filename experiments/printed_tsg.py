@@ -63,7 +63,6 @@ class PrintedTSG(StochasticSolver):
     """
 
     takes_tensors: ClassVar[bool] = True
-    table_1 = ("m T²", "T")
 
     max_iter: int = 128
     passes: float | None = None

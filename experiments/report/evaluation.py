@@ -18,14 +18,14 @@ from experiments import results
 from experiments.ablation import VARIANTS
 from experiments.config import read
 from experiments.plan import Plan, key_of
-from experiments.report import charts
+from experiments.report import TABLE_1, charts
 from experiments.report.cells import mean_points, points, races, slopes, table, times
 from experiments.report.claims import COLUMNS, MOST_TIMES_SLOWER, RIVALS, Evaluation
 from experiments.report.tally import title
 from experiments.report.verdicts import HEADINGS, Verdicts
 from experiments.results import Results
 from s3vm._utils.optional import optional
-from s3vm.solvers import SOLVERS, Solver
+from s3vm.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -272,8 +272,7 @@ class Page:
     def _table_1(self) -> str:
         evaluation, lines = self.evaluation, []
         for solver in evaluation.real.solvers:
-            kind: type[Solver] = SOLVERS.get(evaluation.real.kind(solver), Solver)
-            time, memory = kind.table_1 or ("–", "–")
+            time, memory = TABLE_1.get(evaluation.real.kind(solver), ("–", "–"))
             rows = evaluation.real.of("times", solver=solver, status="ok")
             megabytes, largest = (max((row[name] for row in rows), default=0) for name in ("megabytes", "n"))
             failed = Counter(status for status, _ in evaluation.failures(solver).values())

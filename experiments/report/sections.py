@@ -7,10 +7,9 @@ import numpy as np
 
 from experiments.ablation import VARIANTS
 from experiments.datasets import KNOWN
-from experiments.report import charts
+from experiments.report import TABLE_1, charts
 from experiments.report.tally import RACES, Tally, exponent, title
 from s3vm.inspect.page import Section
-from s3vm.solvers import SOLVERS, Solver
 
 __all__ = ["Sections", "points"]
 
@@ -101,8 +100,7 @@ class Sections:
                     if len(sizes) >= 4:
                         slopes[quantity].append(exponent(sizes, np.maximum(values, 1e-9).tolist(), upper=True))
             if slopes["seconds"]:
-                kind: type[Solver] = SOLVERS.get(self.tally.kind(solver), Solver)
-                time, memory = kind.table_1 or ("not listed", "not listed")
+                time, memory = TABLE_1.get(self.tally.kind(solver), ("not listed", "not listed"))
                 measured = [f"{np.median(some):.2f} ({min(some):.1f} to {max(some):.1f})" for some in slopes.values()]
                 lines.append((solver, time, measured[0], memory, measured[1]))
         columns = ("solver", "time in Table 1", "exponent of n, time", "memory in Table 1", "exponent of n, memory")

@@ -81,11 +81,6 @@ def _philox(seed: int, stream: Purpose, block: Any, row: Any, group: Any) -> tup
     return philox4x32(c0, c1, c2, c3, low, high)
 
 
-def _uniform(word):
-    """A word as a number strictly between 0 and 1: the middle of its cell of width 2**-32."""
-    return (word + 0.5) * 2.0**-32
-
-
 def _box_muller(u, v):
     """Two independent standard normals from two independent uniforms."""
     radius = np.sqrt(-2.0 * np.log(u))
@@ -94,8 +89,8 @@ def _box_muller(u, v):
 
 
 def uniforms(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:
-    """Uniform numbers strictly between 0 and 1."""
-    return _uniform(words(seed, stream, block, n_rows, n_columns))
+    """Uniform numbers strictly between 0 and 1: each word is the middle of its cell of width 2**-32."""
+    return (words(seed, stream, block, n_rows, n_columns) + 0.5) * 2.0**-32
 
 
 def normals(seed: int, stream: Purpose, block: int, n_rows: int, n_columns: int) -> Array:

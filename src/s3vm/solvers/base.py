@@ -67,7 +67,6 @@ class Solver(Protocol):
     follows_stream : whether it can resume with new rows that it will not keep
     takes_graph : whether it can minimise over the problem's graph of neighbors
     takes_tensors : whether it can train on rows that stay on the device of its backend
-    table_1 : its time and memory in Table 1 of the paper, if it is listed there
     """
 
     losses: ClassVar[Losses]
@@ -75,7 +74,6 @@ class Solver(Protocol):
     follows_stream: ClassVar[bool] = False
     takes_graph: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
-    table_1: ClassVar[tuple[str, str] | None] = None
 
     def iterations(self, problem: Problem) -> int:
         """The number of iterations after which `run` ends at the latest."""

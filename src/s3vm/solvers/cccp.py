@@ -53,7 +53,6 @@ class CCCP(Solver):
     """
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
-    table_1 = ("t n^k, 1 < k < 2.3", "n²")
     takes_graph: ClassVar[bool] = True
 
     max_iter: int = 100

@@ -45,7 +45,6 @@ class Light(Solver):
     """
 
     losses: ClassVar[Losses] = (Hinge, Hat)
-    table_1 = ("t n^k, 1 < k < 2.3", "n²")
 
     growth: float = 1.5
     first: float = 1e-5

@@ -43,10 +43,6 @@ class Halves(NamedTuple):
         both = self.high.float() if self.low is None else self.high.float() + self.low.float()
         return both[: self.n, :d] * self.scale[: self.n, None]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.n, self.high.shape[1]
-
 
 @triton.jit(do_not_specialize=["n", "d", "n_rows", "width"])
 def _split(A, high, low, scale, n, d, n_rows, width, N: tl.constexpr, D: tl.constexpr, LOW: tl.constexpr):
@@ -304,39 +300,38 @@ def decision(X: Halves, W: Halves, b: torch.Tensor, C: torch.Tensor, S: torch.Te
         parts = [slice(first, first + _MOST_COLUMNS) for first in range(0, n_columns, _MOST_COLUMNS)]
         sums = [decision(X, W, b, C[:, part], None if S is None else S[:, part]) for part in parts]
         return torch.cat(sums, dim=1)
-    K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
-    weights, scale = _weights(K, C, C if S is None else S)
-    D = min(32, X.high.shape[1])
-    parts = X.high.shape[1] // D
-    tile, most = _tile(parts, K, transposed=False)
-    n_points = -(-X.n // tile["N"])
-    n_splits, each = _cut(W.n, tile["M"], n_points, most)
-    out = torch.empty((n_splits, X.n, K), dtype=torch.float32, device=C.device)
-    _decision[(n_points, n_splits)](
-        X.high, X.low, X.scale, W.high, W.scale, b, *weights, out, X.n, W.n, each,
-        PAIRS=S is not None, K=K, D=D, PARTS=parts, FAST=_FAST, **tile,
-    )  # fmt: skip
-    return (out.sum(dim=0, dtype=torch.float64) * scale)[:, :n_columns]
+    return _launch(_decision, X, W, b, [C, C if S is None else S], S is not None)
 
 
 def adjoint(X: Halves, W: Halves, b: torch.Tensor, G: torch.Tensor, pairs: bool) -> torch.Tensor:
     """``cos(2 pi (W X' + b)) G`` and, for pairs, ``sin(2 pi W X') G``: ``(1 or 2, len(W), K)``, in float64."""
-    n_columns = G.shape[1]
-    if n_columns > _MOST_COLUMNS:
+    if G.shape[1] > _MOST_COLUMNS:
         return torch.cat([adjoint(X, W, b, part, pairs) for part in G.split(_MOST_COLUMNS, 1)], dim=2)
+    return _launch(_adjoint, X, W, b, [G], pairs, 1 + pairs)
+
+
+def _launch(
+    kernel, X: Halves, W: Halves, b: torch.Tensor, factors: list[torch.Tensor], pairs: bool, n_kinds: int = 0
+) -> torch.Tensor:
+    """The sums of a kernel over frequency rows at every point, or of so many kinds over points for every row."""
+    n_columns = factors[0].shape[1]
     K = 1 if n_columns == 1 else max(16, triton.next_power_of_2(n_columns))
-    weights, scale = _weights(K, G)
+    weights, scale = _weights(K, *factors)
     D = min(32, X.high.shape[1])
     parts = X.high.shape[1] // D
-    tile, most = _tile(parts, K, transposed=True)
-    n_programs = -(-W.n // tile["M"])
-    n_splits, each = _cut(X.n, tile["N"], n_programs, most)
-    out = torch.empty((n_splits, 1 + pairs, W.n, K), dtype=torch.float32, device=G.device)
-    _adjoint[(n_programs, n_splits)](
+    tile, most = _tile(parts, K, transposed=n_kinds > 0)
+    (n, size), (n_terms, n_at_once) = (X.n, tile["N"]), (W.n, tile["M"])
+    if n_kinds:
+        (n, size), (n_terms, n_at_once) = (n_terms, n_at_once), (n, size)
+    n_programs = -(-n // size)
+    n_splits, each = _cut(n_terms, n_at_once, n_programs, most)
+    shape = (n_splits, n_kinds, n, K) if n_kinds else (n_splits, n, K)
+    out = torch.empty(shape, dtype=torch.float32, device=b.device)
+    kernel[(n_programs, n_splits)](
         X.high, X.low, X.scale, W.high, W.scale, b, *weights, out, X.n, W.n, each,
         PAIRS=pairs, K=K, D=D, PARTS=parts, FAST=_FAST, **tile,
     )  # fmt: skip
-    return (out.sum(dim=0, dtype=torch.float64) * scale)[:, :, :n_columns]
+    return (out.sum(dim=0, dtype=torch.float64) * scale)[..., :n_columns]
 
 
 def _weights(K: int, *parts: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:

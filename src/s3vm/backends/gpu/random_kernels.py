@@ -10,29 +10,24 @@ from s3vm.philox import Purpose
 
 
 @triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
-def _words(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
-    """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn."""
+def _draw(out, n, n_groups, n_rows, first_block, stream, seed, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+    """Philox words of counters ``(group, row, block, stream)``, four for each, all groups of a row in turn.
+
+    With `NORMAL`, two by two as normal numbers.
+    """
     t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
+    w0, w1, w2, w3 = w0.to(tl.int64), w1.to(tl.int64), w2.to(tl.int64), w3.to(tl.int64)
     inside = t < n
-    tl.store(out + 4 * t + 0, w0.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 1, w1.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 2, w2.to(tl.int64) & 0xFFFFFFFF, inside)
-    tl.store(out + 4 * t + 3, w3.to(tl.int64) & 0xFFFFFFFF, inside)
-
-
-@triton.jit(do_not_specialize=["n", "n_groups", "n_rows", "first_block", "stream", "seed"])
-def _normals(out, n, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr):
-    """The same words, two by two, as normal numbers."""
-    t = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    w0, w1, w2, w3 = _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK)
-    inside = t < n
-    a, b = _box_muller(w0, w1)
+    if NORMAL:
+        a, b = _box_muller(w0 & 0xFFFFFFFF, w1 & 0xFFFFFFFF)
+        c, d = _box_muller(w2 & 0xFFFFFFFF, w3 & 0xFFFFFFFF)
+    else:
+        a, b, c, d = w0 & 0xFFFFFFFF, w1 & 0xFFFFFFFF, w2 & 0xFFFFFFFF, w3 & 0xFFFFFFFF
     tl.store(out + 4 * t + 0, a, inside)
     tl.store(out + 4 * t + 1, b, inside)
-    a, b = _box_muller(w2, w3)
-    tl.store(out + 4 * t + 2, a, inside)
-    tl.store(out + 4 * t + 3, b, inside)
+    tl.store(out + 4 * t + 2, c, inside)
+    tl.store(out + 4 * t + 3, d, inside)
 
 
 @triton.jit
@@ -46,8 +41,8 @@ def _philox(t, n_groups, n_rows, first_block, stream, seed, BLOCK: tl.constexpr)
 
 @triton.jit
 def _box_muller(u, v):
-    radius = tl.sqrt(-2.0 * tl.log(((u.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10))
-    angle = 6.283185307179586 * ((v.to(tl.int64) & 0xFFFFFFFF).to(tl.float64) + 0.5) * 2.3283064365386963e-10
+    radius = tl.sqrt(-2.0 * tl.log((u.to(tl.float64) + 0.5) * 2.3283064365386963e-10))
+    angle = 6.283185307179586 * (v.to(tl.float64) + 0.5) * 2.3283064365386963e-10
     return radius * tl.cos(angle), radius * tl.sin(angle)
 
 
@@ -61,10 +56,10 @@ class DeviceNumbers:
     device: torch.device
 
     def uniforms(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return (self._drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns).double() + 0.5) * 2.0**-32
+        return (self._drawn(False, seed, stream, blocks, n_rows, n_columns).double() + 0.5) * 2.0**-32
 
     def normals(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return self._drawn(_normals, torch.float64, seed, stream, blocks, n_rows, n_columns)
+        return self._drawn(True, seed, stream, blocks, n_rows, n_columns)
 
     def cauchy(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
         return torch.tan(torch.pi * (self.uniforms(seed, stream, blocks, n_rows, n_columns) - 0.5))
@@ -76,12 +71,15 @@ class DeviceNumbers:
         return self.normals(seed, stream, blocks, n_rows, n_columns) / torch.sqrt((scale**2).mean(dim=1, keepdim=True))
 
     def signs(self, seed: int, stream: Purpose, blocks: range, n_rows: int, n_columns: int) -> torch.Tensor:
-        return 1.0 - 2.0 * (self._drawn(_words, torch.int64, seed, stream, blocks, n_rows, n_columns) >> 31).double()
+        return 1.0 - 2.0 * (self._drawn(False, seed, stream, blocks, n_rows, n_columns) >> 31).double()
 
-    def _drawn(self, kernel, dtype, seed, stream, blocks, n_rows, n_columns):
+    def _drawn(self, are_normal, seed, stream, blocks, n_rows, n_columns):
         n_groups = -(-n_columns // 4)
         n = len(blocks) * n_rows * n_groups
+        dtype = torch.float64 if are_normal else torch.int64
         out = torch.empty((len(blocks) * n_rows, 4 * n_groups), dtype=dtype, device=self.device)
         signed = seed - (1 << 64) if seed >= 1 << 63 else seed
-        kernel[(-(-n // 512),)](out, n, n_groups, n_rows, blocks.start, int(stream), signed, BLOCK=512)
+        _draw[(-(-n // 512),)](
+            out, n, n_groups, n_rows, blocks.start, int(stream), signed, NORMAL=are_normal, BLOCK=512
+        )
         return out[:, :n_columns]

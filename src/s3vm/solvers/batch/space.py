@@ -124,8 +124,8 @@ def _quadratic_form(matrix: sparse.csr_array, features: Any, each: RowMap) -> Ar
         torch, entries = namespace(features), matrix.tocoo()
         at, values = np.stack(entries.coords).astype(np.int64), entries.data.astype(host(features[:1]).dtype)
         parts = (torch.as_tensor(part, device=features.device) for part in (at, values))
-        known = {"is_coalesced": True, "check_invariants": False}
-        there = torch.sparse_coo_tensor(*parts, matrix.shape, **known)
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            there = torch.sparse_coo_tensor(*parts, matrix.shape, is_coalesced=True)
         return host(features.T @ torch.sparse.mm(there, features)).astype(np.float64)
     matrix = matrix.astype(features.dtype)
     products = each(lambda part: features[part].T @ (matrix[part] @ features), blocks(len(features)))

@@ -91,7 +91,6 @@ class BGS(Solver):
     """
 
     losses: ClassVar[Losses] = (SmoothHinge, Hat)
-    table_1 = ("n³", "n²")
     takes_graph: ClassVar[bool] = True
 
     max_iter: int | Literal["auto"] = "auto"

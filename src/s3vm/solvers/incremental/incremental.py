@@ -54,7 +54,6 @@ class Incremental(Solver):
 
     losses: ClassVar[Losses] = (Hinge, Ramp)
     keeps_all_rows: ClassVar[bool] = True
-    table_1 = ("T n²", "n²")
 
     block_size: int = 50
     restart: float = 0.02

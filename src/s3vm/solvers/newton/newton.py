@@ -65,7 +65,6 @@ class Newton(Solver):
     """
 
     losses: ClassVar[Losses] = (SquaredHinge, Exponential)
-    table_1 = ("n³", "n²")
     takes_graph: ClassVar[bool] = True
 
     max_iter: int = 300

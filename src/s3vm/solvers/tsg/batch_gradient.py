@@ -21,9 +21,7 @@ CHUNK = 1024  # rows whose kernel values with the centres are held at once
 
 
 class Iterate(NamedTuple):
-    """The function of an iteration:
-
-    ``f(x) = sum over labeled i of dual_i k(x_i, x) + lift mean_R k(x_r, x) + sum_j span_j psi_j(x) + intercept``.
+    """The function of an iteration, as in `s3vm.solvers.tsg.tsg`.
 
     `cost` is the cost of one row of the batch in each column, and `n_blocks` the number of blocks of features that the
     gradient is needed on, which may be more than `span` has.
@@ -111,10 +109,9 @@ class BatchGradientWorker:
             shapes = [(now.n_blocks * self.n_features,), (self.n_labeled,), (), (), (), (), ()]
             return BatchGradient(*(backend.put(np.zeros((*shape, len(now.cost)))) for shape in shapes))
         chunks = (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
-        gradients = (self._gradient_of_chunk(backend, features, chunk, now) for chunk in chunks)
-        return reduce(BatchGradient.plus, gradients)
+        return reduce(BatchGradient.plus, (self._of_chunk(backend, features, chunk, now) for chunk in chunks))
 
-    def _gradient_of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
+    def _of_chunk(self, backend: Backend, features: Features, rows: Rows, now: Iterate) -> BatchGradient:
         r, to_labeled, to_mean = self.evaluate(backend, features, rows, now)
         slope, sums = slopes_and_sums(self.loss, now, r, to_labeled, to_mean)
         gradient = features.adjoint(slope, rows, now.n_blocks)

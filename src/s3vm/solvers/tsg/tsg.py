@@ -77,7 +77,6 @@ class TSG(StochasticSolver):
 
     takes_graph: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True
-    table_1 = ("m T²", "T")
 
     max_iter: int | Literal["auto"] = "auto"
     passes: float | None = None
