@@ -6,7 +6,7 @@ Every iteration draws labelled rows, unlabelled rows and a block of random featu
 `s3vm.TSG`; models of this solver can be pickled, but not saved with `s3vm.save`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,11 +19,10 @@ from s3vm._utils.arrays import cast, host, is_tensor, namespace, stack
 from s3vm._utils.settings import check_settings, integer, switch
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend, Features
-from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.base import State, record, settled
+from s3vm.solvers.base import RunState, State, record, settled
 from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import (
     FeatureCount,
@@ -152,7 +151,8 @@ def _start(problem: Problem, backend: Backend, features: Features, target: Array
     if state is None:
         coefficients = np.empty((0, features.n_features, problem.n_columns), backend.dtype)
         zeros = np.zeros_like(target)
-        return _State(problem.kernel, problem.seed, problem.n_dims, coefficients, target, zeros + 1, zeros)
+        arrays = coefficients, target, zeros + 1, zeros
+        return _State(problem.n_dims, *arrays, kernel=problem.kernel, seed=problem.seed)
     if not isinstance(state, _State):
         raise ValueError("cannot resume from another algorithm's state: set warm_start=False to start again")
     if state.coefficients.shape[2] != problem.n_columns:
@@ -324,7 +324,7 @@ class _Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _State(RunState):
     """What Algorithm 1 knows after an iteration.
 
     The coefficients are ``scale * coefficients[:born]``: shrinking all older ones takes one product per column. The
@@ -333,18 +333,14 @@ class _State:
     `labeled` are those of all labelled rows, if they are kept.
     """
 
-    kernel: Kernel
-    seed: int
     n_dims: int
     coefficients: Array
     intercept: Array
     scale: Array
     norm: Array
-    iteration: int = 0
     scores: Array = field(default_factory=lambda: np.empty((0, 0)))
     labeled: Array | None = None
     made_by: "tuple[PrintedTSG, int] | None" = None
-    record: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def born(self) -> int:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -51,7 +51,25 @@ class State(Protocol):
         """The same state without what depends on its training rows, so that it can continue with others."""
 
 
-_AnyState = TypeVar("_AnyState", bound=State)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunState:
+    """What the states of all solvers here have in common; see `State`."""
+
+    kernel: Kernel
+    seed: int
+    iteration: int = 0
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    def detached(self) -> Self:
+        return self
+
+    def expansion(self, centers: Rows, weights: Array, intercept: Array) -> Model:
+        """The model of kernel functions without random features."""
+        nothing = np.empty((0, 1, len(intercept)))
+        return Model(self.kernel, self.seed, centers.shape[1], nothing, intercept, centers, weights)
+
+
+_AnyState = TypeVar("_AnyState", bound=RunState)
 
 
 @runtime_checkable
@@ -171,7 +189,7 @@ def _fetched(states: list[_AnyState]) -> list[_AnyState]:
     tensors = [line[name] for line, name in entries]
     for (line, name), value in zip(entries, host(namespace(tensors[0]).stack(tensors)), strict=True):
         line[name] = float(value)
-    return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]  # type: ignore[type-var]
+    return [replace(state, record=line) for state, line in zip(states, lines, strict=True)]
 
 
 def needs(solver: Solver, problem: Problem, labeled: tuple[type, ...], unlabeled: tuple[type, ...]) -> None:
@@ -219,28 +237,19 @@ class Column(NamedTuple):
 
 @state_part("Expansion")
 @dataclass(frozen=True, eq=False)
-class Expansion:
+class Expansion(RunState):
     """The state of all columns: kernel expansions on the same centres."""
 
-    kernel: Kernel
-    seed: int
     centers: Rows
     n_labeled: int
     columns: Sequence[Column]
-    iteration: int
-    record: Mapping[str, float]
 
     def model(self) -> Model:
         weights = np.column_stack([column.weights for column in self.columns])
-        no_features = np.empty((0, 1, len(self.columns)))
-        intercept = np.array([column.intercept for column in self.columns])
-        return Model(self.kernel, self.seed, self.centers.shape[1], no_features, intercept, self.centers, weights)
+        return self.expansion(self.centers, weights, np.array([column.intercept for column in self.columns]))
 
     def labeled_scores(self) -> Array:
         return np.column_stack([column.scores[: self.n_labeled] for column in self.columns])
-
-    def detached(self) -> "Expansion":
-        return self
 
 
 def same_rows(state: State | None, centers: Rows) -> "Expansion | None":
@@ -297,4 +306,4 @@ def _expansion(problem: Problem, centers: Rows, columns: list[Column], iteration
     r_u = scores[n_l:] if len(scores) > n_l else None
     line = record(problem, np.zeros(problem.n_columns), scores[:n_l], problem.targets, problem.costs, r_u)
     line["objective"] = sum(column.objective for column in wanted)
-    return Expansion(problem.kernel, problem.seed, centers, n_l, columns, iteration, line)
+    return Expansion(centers, n_l, columns, kernel=problem.kernel, seed=problem.seed, iteration=iteration, record=line)

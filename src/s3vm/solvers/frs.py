@@ -1,7 +1,7 @@
 """FRS3VM: stochastic gradients on one fixed block of random features, the simplest solver here."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +10,10 @@ from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, switch
 from s3vm._utils.typing import Array
 from s3vm.backends import Backend
-from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
-from s3vm.solvers.base import State, record
+from s3vm.solvers.base import RunState, State, record
 from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labeled_batches, labeled_slope, unlabeled_slope
 
@@ -97,7 +96,8 @@ class FRS(StochasticSolver):
         n_iterations, m = self.iterations(problem), self.block_size(problem)
         features = backend.features(problem.kernel, problem.seed, m, problem.n_dims)
         zeros = np.zeros((features.n_features, problem.n_columns))
-        start = _State(problem.kernel, problem.seed, problem.n_dims, zeros, np.zeros(problem.n_columns))
+        nothing = np.zeros(problem.n_columns)
+        start = _State(problem.n_dims, zeros, nothing, kernel=problem.kernel, seed=problem.seed)
         now = start if state is None else state
         if not isinstance(now, _State) or now.w.shape != (features.n_features, problem.n_columns):
             raise ValueError("FRS can resume only with the same columns and features: set warm_start=False")
@@ -137,22 +137,15 @@ class FRS(StochasticSolver):
 
 @state_part("FRS.State")
 @dataclass(frozen=True, eq=False)
-class _State:
+class _State(RunState):
     """The weights ``w`` of the features and the intercepts, one column each."""
 
-    kernel: Kernel
-    seed: int
     n_dims: int
     w: Array
     intercept: Array
-    iteration: int = 0
-    record: Mapping[str, float] = field(default_factory=dict)
 
     def model(self) -> Model:
         return Model(self.kernel, self.seed, self.n_dims, self.w[None], self.intercept)
 
     def labeled_scores(self) -> None:
         return None
-
-    def detached(self) -> "_State":
-        return self

@@ -1,6 +1,6 @@
 """Batch: the objective over a sample of rows, minimised on landmarks for all columns at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,13 +15,12 @@ from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.kernels import Kernel
 from s3vm.losses import Exponential, SquaredHinge
 from s3vm.model import Model
 from s3vm.philox import Purpose
 from s3vm.problem import Problem
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import Losses, Solver, State, needs, record
+from s3vm.solvers.base import Losses, RunState, Solver, State, needs, record
 from s3vm.solvers.batch.convex import convex_solution
 from s3vm.solvers.batch.descent import Descent, Point
 from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map, sum_over_blocks
@@ -93,11 +92,9 @@ class Batch(Solver):
 
 @state_part("Batch.State")
 @dataclass(frozen=True, eq=False)
-class _State:
+class _State(RunState):
     """Coefficients and intercepts of all columns; `ahead` and `momentum` are the descent's."""
 
-    kernel: Kernel
-    seed: int
     landmarks: Rows
     root: Array
     mean: Array
@@ -106,14 +103,10 @@ class _State:
     momentum: Any
     intercept: Array
     scores: Any
-    iteration: int
-    record: Mapping[str, float]
 
     def model(self) -> Model:
         w = host(self.w).astype(np.float64)
-        weights, intercept = self.root @ w, self.intercept - self.mean @ w
-        nothing = np.empty((0, 1, w.shape[1]))
-        return Model(self.kernel, self.seed, self.landmarks.shape[1], nothing, intercept, self.landmarks, weights)
+        return self.expansion(self.landmarks, self.root @ w, self.intercept - self.mean @ w)
 
     def labeled_scores(self) -> Array:
         return host(self.scores)
@@ -205,8 +198,9 @@ class BatchRun:
             intercept[moving] = self.means(w, intercept, moving)
         momentum, nothing = np.ones(w.shape[1], self._backend.dtype), np.empty(0)
         ahead = w.astype(self._backend.dtype)
-        fixed = self._problem.kernel, self._problem.seed, self.space.landmarks, self.space.root, self.space.mean
-        return self._recorded(_State(*fixed, w, ahead, momentum, intercept, nothing, 1, {}))
+        space, problem = self.space, self._problem
+        arrays = space.landmarks, space.root, space.mean, w, ahead, momentum, intercept, nothing
+        return self._recorded(_State(*arrays, kernel=problem.kernel, seed=problem.seed, iteration=1))
 
     def descend(self, state: "_State") -> "Iterator[_State]":
         problem, total = self._problem, self._solver.iterations(self._problem) - 1

@@ -1,7 +1,6 @@
 """The state of BGS: a kernel expansion, what is known of it, and the budgets of its support sets."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.problem import Problem
 from s3vm.solvers.balance import shift_to_share
-from s3vm.solvers.base import record
+from s3vm.solvers.base import RunState, record
 from s3vm.solvers.gram import check_finite
 from s3vm.solvers.supervised import supervised_start
 
@@ -30,7 +29,7 @@ _TILE = 8192  # centres that are evaluated at once
 
 @state_part("BGS.State")
 @dataclass(frozen=True, eq=False)
-class BGSState:
+class BGSState(RunState):
     """The expansion ``f(x) = sum_i weights[i] k(rows[at[i]], x) + intercept``, and what is known of it.
 
     `diagonal` is ``k(x, x)`` of all rows. `at` are row numbers: all labelled rows, then unlabelled ones in order.
@@ -38,8 +37,6 @@ class BGSState:
     bounds on the fraction of positive rows in `reference`.
     """
 
-    kernel: Kernel
-    seed: int
     rows: Rows
     diagonal: Array
     at: Array
@@ -49,8 +46,6 @@ class BGSState:
     norms: Array
     reference: Rows
     shares: Array
-    iteration: int = 0
-    record: Mapping[str, float] = field(default_factory=dict)
 
     def model(self) -> Model:
         intercept = self.intercept
@@ -58,15 +53,10 @@ class BGSState:
             r = self.evaluate(self.reference) + intercept
             shifts = [shift_to_share(r[:, k], low, high) for k, (low, high) in enumerate(self.shares)]
             intercept = intercept + shifts
-        no_features = np.empty((0, 1, len(intercept)))
-        n_dims = self.rows.shape[1]
-        return Model(self.kernel, self.seed, n_dims, no_features, intercept, self.rows[self.at], self.weights)
+        return self.expansion(self.rows[self.at], self.weights, intercept)
 
     def labeled_scores(self) -> Array:
         return self.scores + self.intercept
-
-    def detached(self) -> "BGSState":
-        return self
 
     def evaluate(self, X: Rows) -> Array:
         """f at the rows of X without intercept."""
@@ -94,9 +84,9 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGS
         reference = problem.unlabeled.sample(problem.seed, solver.n_reference)
     numbers = np.arange(rows.shape[0])
     state = BGSState(
-        problem.kernel,
-        problem.seed,
-        rows,
+        kernel=problem.kernel,
+        seed=problem.seed,
+        rows=rows,
         diagonal=kernel_of_pairs(problem.kernel, rows, numbers, numbers),
         at=numbers[: problem.n_labeled],
         weights=dual,

@@ -10,8 +10,8 @@ the unlabelled rows themselves: the paper's update h_t with the exact kernel. Th
 reference sample R, so every gradient is centred there, and `lift` is what centring adds to the kernel functions of R.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,11 +21,10 @@ from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
-from s3vm.kernels import Kernel
 from s3vm.model import Model
 from s3vm.problem import Problem, SupervisedSolution
 from s3vm.solvers.balance import means_to_hold
-from s3vm.solvers.base import State, record, settled
+from s3vm.solvers.base import RunState, State, record, settled
 from s3vm.solvers.steps import Step, step, stiffness
 from s3vm.solvers.stochastic import FeatureCount, StochasticSolver, labeled_slope, on_device
 from s3vm.solvers.supervised import start_gram, supervised_start
@@ -142,7 +141,7 @@ class TSG(StochasticSolver):
 
 @state_part("TSG.State")
 @dataclass(frozen=True, eq=False)
-class AnchoredState:
+class AnchoredState(RunState):
     """What an anchored run knows after an iteration.
 
     `centers` are the labelled rows and then those that `span` or the mean over R needs. `scores` of the labelled rows
@@ -150,8 +149,6 @@ class AnchoredState:
     functions of rows. `start_dual` and `start_intercept` are the supervised solution.
     """
 
-    kernel: Kernel
-    seed: int
     centers: Rows
     n_reference: int
     n_features: int
@@ -167,8 +164,6 @@ class AnchoredState:
     scores: Array
     mean: Array
     norm: Array
-    iteration: int = 0
-    record: Mapping[str, float] = field(default_factory=dict)
 
     def model(self) -> Model:
         n_l, n_columns = self.dual.shape
@@ -242,9 +237,9 @@ def _supervised_state(solver: TSG, problem: Problem, start: SupervisedSolution) 
     gram, dual, intercept = start
     zeros, scores = np.zeros((0, problem.n_columns)), gram @ dual
     return AnchoredState(
-        problem.kernel,
-        problem.seed,
-        problem.labeled,
+        kernel=problem.kernel,
+        seed=problem.seed,
+        centers=problem.labeled,
         n_reference=0,
         n_features=0,
         targets=problem.targets,
