@@ -124,17 +124,15 @@ class _Reader:
 
     def stream(self) -> Dataset:
         """The labelled rows in memory, and a source of the others."""
+        few, paths, chosen = None, [self._files.data], self._features
+        target: str | None = self._target
         if self._files.unlabeled:
             self._settle_columns()
             few = self._known(self.part(self._files.data, self._target))
-            chosen: Any = _columns_of(few.X)
-            paths, target = self._files.unlabeled, None
-            samples = [few, *(self.part(path, None, chosen, _PLANNED) for path in paths if self._is_table)]
-        else:
-            few, paths, target, chosen = None, [self._files.data], self._target, self._features
-            samples = [self.part(path, target, chosen, _PLANNED) for path in paths if self._is_table]
+            paths, target, chosen = self._files.unlabeled, None, _columns_of(few.X)
         if self._is_table:
-            self._plan(samples)
+            samples = [self.part(path, target, chosen, _PLANNED) for path in paths]
+            self._plan(samples if few is None else [few, *samples])
         more: dict[str, Any] = {"encoder": self._encoder} if self._is_table else {"features": chosen}
         source: Any = FileSource(paths, target, mark=self._files.mark, zero_based=self._zero_based, **more)
         if source.needs_survey:

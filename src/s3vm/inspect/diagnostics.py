@@ -105,11 +105,7 @@ def history_columns(clf: Any) -> Columns:
 
 
 def score_bins(sample: Sample, bins: int = 40) -> Columns:
-    """The number of unlabelled rows, and of labelled rows per class, in each bin of scores.
-
-    With two classes the score is f. With more it is the score of the row's class minus that of the best other class,
-    where an unlabelled row has its predicted class. The outermost bins also count the scores beyond them.
-    """
+    """The number of unlabelled rows, and of labelled rows per class, in each bin of `plot.score_histogram`."""
     codes, scores, names = sample.codes, sample.scores, class_names(sample.clf)
     if scores.ndim > 1:
         own = np.where(codes < 0, scores.argmax(axis=1), codes)
@@ -124,11 +120,7 @@ def score_bins(sample: Sample, bins: int = 40) -> Columns:
 
 
 def reliability(clf: Any, X: Any, y: Any, bins: int = 10) -> Columns:
-    """Predicted probabilities and observed frequencies, per bin of probabilities.
-
-    The event is ``classes_[1]`` with two classes, and the predicted class with more. `low` and `high` bound the 95%
-    interval of the observed frequency. Unlabelled rows and empty bins are left out; large data are sampled.
-    """
+    """Predicted probabilities and observed frequencies, in each bin of `plot.calibration` that is not empty."""
     if not hasattr(clf, "predict_proba"):
         name = type(final_classifier(clf)).__name__
         raise ValueError(f"this {name} gives no probabilities: fit it with probability=True")
