@@ -311,7 +311,7 @@ def test_in_a_browser(tmp_path):
     dom, said = browse(tmp_path, path, "--dump-dom")
     assert "CONSOLE" not in said
     assert "<title>A report</title>" in dom
-    assert "<button>labelled rows</button>" in dom
+    assert "<button>test rows</button>" in dom
     assert "&lt;script&gt;document.title='run'&lt;/script&gt;" in dom
 
 

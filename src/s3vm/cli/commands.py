@@ -150,14 +150,8 @@ class Compare(Verbosity, Settings, InputFiles):
     time_limit: float = option(
         60.0, "SECONDS", "Start no further fit of other methods after this time.", "--max-seconds"
     )
-    solvers: list[str] = option(
-        (),
-        "NAME",
-        "Run this s3vm solver, too. Repeatable.",
-        "--solver",
-        panel="Model",
-        autocompletion=options.complete_solver,
-        show_default=False,
+    solvers: list[str] = options.model_option(
+        (), "NAME", "Run this s3vm solver, too. Repeatable.", "--solver", autocompletion=options.complete_solver
     )
     report: str | None = options.REPORT
 

@@ -50,14 +50,14 @@ def option(default: Any, metavar: str | None, text: str, *names: str, panel: str
     return typer.Option(default, *names, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
-_model, _classes = partial(option, panel="Model"), partial(option, panel="Classes")
+model_option, _classes = partial(option, panel="Model"), partial(option, panel="Classes")
 column_option, output_option = partial(option, panel="Columns and rows"), partial(option, panel="Output")
 _long_run = partial(option, panel="Long runs")
 
 
 def names_option(text: str, panel: str | None = "Columns and rows") -> Any:
     """An option that takes names, separated by commas, in quotes if they contain one; it can be repeated."""
-    return option((), "A,B,…", text, panel=panel, callback=_split_names, show_default=False)
+    return option((), "A,B,…", text, panel=panel, callback=_split_names)
 
 
 def _split_names(texts: Sequence[str]) -> tuple[str, ...]:
@@ -143,9 +143,7 @@ class InputFiles(Options):
     data: str = DATA
     target: str | None = TARGET
     file_format: str | None = FORMAT
-    unlabeled: list[str] = column_option(
-        (), "FILE", "Additional unlabelled rows. Repeatable.", show_default=False, callback=_from_streams
-    )
+    unlabeled: list[str] = column_option((), "FILE", "Additional unlabelled rows. Repeatable.", callback=_from_streams)
     features: list[str] = names_option("Feature columns, or their number in SVMlight; by default all but the target.")
     drop: list[str] = DROP
     mark: list[str] = MARK
@@ -159,7 +157,7 @@ class InputFiles(Options):
         "Stream unlabelled rows from disk, or keep them in memory; by default stream large files.",
         "--stream/--no-stream",
     )
-    no_scale: bool = _model(False, None, "Leave numbers on the scale they have.", "--no-scale")
+    no_scale: bool = model_option(False, None, "Leave numbers on the scale they have.", "--no-scale")
 
     def encoder(self) -> "TableEncoder":
         """An unfitted encoder of these columns; those to drop are not even read."""
@@ -172,11 +170,11 @@ class InputFiles(Options):
 class Settings(Options):
     """The user's settings of the model, checked before any file is read; `C` and `gamma` are tuned if None."""
 
-    solver: str = _model("auto", "NAME", "Training algorithm.", autocompletion=complete_solver)
-    kernel: str = _model("auto", "NAME", "auto, rbf, laplacian, matern or poly.", autocompletion=_complete_kernel)
-    C: float | None = _model(None, "NUMBER", "Cost of errors on labelled rows. Tuned if not given.", "--C")
-    gamma: str | None = _model(None, "NUMBER", 'Kernel width: a number, "scale" or "median". Tuned if not given.')
-    weight: str = _model(
+    solver: str = model_option("auto", "NAME", "Training algorithm.", autocompletion=complete_solver)
+    kernel: str = model_option("auto", "NAME", "auto, rbf, laplacian, matern or poly.", autocompletion=_complete_kernel)
+    C: float | None = model_option(None, "NUMBER", "Cost of errors on labelled rows. Tuned if not given.", "--C")
+    gamma: str | None = model_option(None, "NUMBER", 'Kernel width: a number, "scale" or "median". Tuned if not given.')
+    weight: str = model_option(
         "auto", "NUMBER", 'Weight of the unlabelled rows; 0 ignores them, "auto" uses them only if that helps.'
     )
     class_weight: str | None = _classes(None, "A=5,B=1", 'Factors on C per class, or "balanced".')
@@ -186,7 +184,7 @@ class Settings(Options):
     checkpoint: str | None = _long_run(None, "FILE", "Save the training state to this file.")
     resume: bool = _long_run(False, None, "Resume from the checkpoint, if it exists.", "--resume")
     max_seconds: float | None = _long_run(None, "SECONDS", "Time limit for the training.")
-    seed: int = _model(0, None, "The same seed gives the same model.")
+    seed: int = model_option(0, None, "The same seed gives the same model.")
     jobs: int = JOBS
 
     def __post_init__(self) -> None:
