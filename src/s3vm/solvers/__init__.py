@@ -17,24 +17,9 @@ from s3vm.solvers.newton.newton import Newton
 from s3vm.solvers.steps import Constant, Decaying, Theorem
 from s3vm.solvers.tsg.tsg import TSG
 
-__all__ = [
-    "BGS",
-    "CCCP",
-    "FRS",
-    "SOLVERS",
-    "TSG",
-    "Batch",
-    "Constant",
-    "Decaying",
-    "Incremental",
-    "Light",
-    "Newton",
-    "Solver",
-    "SolverName",
-    "State",
-    "Theorem",
-    "solver",
-]
+__all__ = ["BGS", "CCCP", "FRS", "TSG", "Batch", "Incremental", "Light", "Newton"]
+__all__ += ["Constant", "Decaying", "Theorem"]
+__all__ += ["SOLVERS", "Solver", "SolverName", "State", "solver"]
 
 SolverName = Literal["auto", "tsg", "frs", "bgs", "batch", "cccp", "light", "newton", "incremental"]
 

@@ -81,7 +81,8 @@ class LandmarkSpace:
         landmarks, n = landmarks[chosen], int(rows.shape[0])
         rows, there = backend.put(rows), backend.put(landmarks)
         factor = cast(backend.put(root), backend.dtype)
-        features = _empty(n, len(root), backend.dtype, like=factor)
+        shape = n, len(root)
+        features = factor.new_empty(shape) if is_tensor(factor) else np.empty(shape, backend.dtype)
 
         def fill(part: slice) -> None:
             features[part] = cast(backend.gram(kernel, rows[part], there), backend.dtype) @ factor
@@ -109,13 +110,6 @@ def span(gram: Array) -> tuple[Array, Array]:
     factor, pivots, rank, _ = lapack.dpstrf(gram, tol=_RANK * max(float(gram.trace()), 1e-300), lower=1)
     inverse, _ = lapack.dtrtri(factor[:rank, :rank], lower=1)
     return pivots[:rank].astype(np.intp) - 1, np.ascontiguousarray(np.tril(inverse).T)
-
-
-def _empty(n: int, p: int, dtype: Any, like: Any) -> Any:
-    if not is_tensor(like):
-        return np.empty((n, p), dtype)
-    torch = namespace(like)
-    return torch.empty((n, p), dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
 
 
 def _quadratic_form(matrix: sparse.csr_array, features: Any, each: RowMap) -> Array:
