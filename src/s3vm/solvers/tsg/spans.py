@@ -56,7 +56,7 @@ class SpanStep(NamedTuple):
 
 
 class EdgeStep(NamedTuple):
-    """What the edges of an iteration add: to the gradient of the batch, and to the slopes at the labelled rows.
+    """The sums over a batch and its edges, and what the edges add to the slopes at the labelled rows.
 
     `rough` estimates ``c (1/n) f'Lf`` of each column.
     """
@@ -124,8 +124,8 @@ class RowSpan:
         slope, sums = slopes_and_sums(self._loss, now, r, to_labeled, to_mean)
         return sums._replace(span=slope)
 
-    def edge_gradient(self, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
-        """The same over the edges: each of their ends acts on its own kernel function, labelled or not."""
+    def edge_gradient(self, batch: BatchGradient, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
+        """Adds the edges: each of their ends acts on its own kernel function, labelled or not."""
         at, n = self._ends(edges), int(np.sum(edges.ends < self._n_labeled))
         labeled = self._backend.put(edges.ends[:n])
         now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, 0)
@@ -134,16 +134,12 @@ class RowSpan:
         slope, rough = edges.slopes(ends, cost, self._backend)
         on_labeled = 0 * state.scores
         on_labeled[labeled] = cast(slope[:n], on_labeled.dtype)
-        sums = sums_of(slope[n:], r - now.intercept, to_labeled, to_mean)
-        return EdgeStep(sums._replace(span=slope[n:]), on_labeled, rough)
+        sums = batch._replace(span=slope[:0]).plus(sums_of(slope[n:], r - now.intercept, to_labeled, to_mean))
+        span = namespace(r).concatenate([batch.span, slope[n:]])
+        return EdgeStep(sums._replace(span=span), on_labeled, rough)
 
     def _ends(self, edges: EdgeBatch) -> Array:
         return self._backend.put(edges.ends[edges.ends >= self._n_labeled] - self._n_labeled)
-
-    def both(self, batch: BatchGradient, of_edges: BatchGradient) -> BatchGradient:
-        """The sums over a batch and over its edges."""
-        span = namespace(batch.span).concatenate([batch.span, of_edges.span])
-        return batch._replace(span=batch.span[:0]).plus(of_edges._replace(span=batch.span[:0]))._replace(span=span)
 
     def move(
         self, state: "AnchoredState", batch: BatchGradient, edges: EdgeBatch | None, gamma: Array, holds: Array
@@ -209,19 +205,15 @@ class FeatureSpan:
         rows = self._backend.put(self._source.batches(*draw))
         return self._local_worker.gradient(self._backend, self._features, rows, now)
 
-    def edge_gradient(self, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
-        """The same over the edges: all of their ends act on the features."""
+    def edge_gradient(self, batch: BatchGradient, edges: EdgeBatch, state: "AnchoredState", cost: Array) -> EdgeStep:
+        """Adds the edges: all of their ends act on the features."""
         rows, n_blocks = self._backend.put(self.edge_rows[edges.ends]), self._n_blocks_in(state)
         now = Iterate(state.dual, state.lift, state.intercept, state.span, cost, n_blocks)
         r, to_labeled, to_mean = self._local_worker.evaluate(self._backend, self._features, rows, now)
         slope, rough = edges.slopes(r, cost, self._backend)
         sums = sums_of(slope, r - now.intercept, to_labeled, to_mean)
         gradient = self._features.adjoint(slope, rows, n_blocks).reshape(-1, r.shape[1])
-        return EdgeStep(sums._replace(span=gradient), 0 * state.scores, rough)
-
-    def both(self, batch: BatchGradient, of_edges: BatchGradient) -> BatchGradient:
-        """The sums over a batch and over its edges."""
-        return batch.plus(of_edges)
+        return EdgeStep(batch.plus(sums._replace(span=gradient)), 0 * state.scores, rough)
 
     def move(
         self, state: "AnchoredState", batch: BatchGradient, edges: EdgeBatch | None, gamma: Array, holds: Array

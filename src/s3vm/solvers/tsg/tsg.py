@@ -304,9 +304,8 @@ class _Iteration:
         batch, edges, norm = span.gradient(state, cost), None, state.norm
         if span.edges is not None:
             edges = span.edges.batch(t)
-            of_edges = span.edge_gradient(edges, state, self.graph_costs)
-            batch, slope = span.both(batch, of_edges.sums), slope + of_edges.on_labeled
-            norm = norm + of_edges.rough
+            batch, on_labeled, rough = span.edge_gradient(batch, edges, state, self.graph_costs)
+            slope, norm = slope + on_labeled, norm + rough
         moved = span.move(state, batch, edges, gamma, holds)
         lift = holds * (slope.sum(axis=0) + moved.total)
         mean = keep * state.mean - gamma * (product(self.of_labeled, slope) + moved.mean - self.of_reference * lift)
