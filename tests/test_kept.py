@@ -120,6 +120,7 @@ def test_the_name_of_a_model(data):
     (data / "d.npz").rename(data / "other" / "d.npz")
     result = CliRunner().invoke(app, ["fit", "other/d.npz", *OPTIONS])
     assert result.exit_code == 1
+    assert default_output("other/d.npz", resumes=True) == "d.s3vm", "the model of the part that was interrupted"
     assert "d.s3vm exists, perhaps of another d.npz: give the name of the model, -o FILE" in " ".join(
         result.output.split()
     )

@@ -44,7 +44,7 @@ class TrainedModel(NamedTuple):
 
 def run_fit(options: Fit) -> None:
     screen = options.screen()
-    output = default_output(options.data) if options.output is None else options.output
+    output = default_output(options.data, options.resume) if options.output is None else options.output
     check_writable(output, options.report, options.checkpoint, inputs=[options.data, *options.unlabeled, options.test])
     if options.report is not None:
         optional("matplotlib", "report")

@@ -216,15 +216,15 @@ def read_test_rows(screen: Screen, files: InputFiles, data: Dataset, test: str |
     return rows[codes >= 0], codes[codes >= 0]
 
 
-def default_output(data: str) -> str:
+def default_output(data: str, resumes: bool = False) -> str:
     """The name of the model of that file or folder: its own without its format.
 
-    Only models of files in the current folder are replaced unasked: others may have the same name.
+    Only models of files in the current folder, or of the run that it `resumes`, are replaced unasked.
     """
     path = Path(data).resolve()
     output = f"{readers.stem_of(path.name) if not path.is_dir() else path.name}.s3vm"
     if os.path.lexists(output):
-        if path.parent != Path.cwd():
+        if path.parent != Path.cwd() and not resumes:
             raise ValueError(f"{output} exists, perhaps of another {path.name}: give the name of the model, -o FILE")
         try:
             container.read(output)
