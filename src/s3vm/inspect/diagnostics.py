@@ -95,15 +95,6 @@ def class_margins(scores: Array) -> Array:
     return scores - np.where(scores == best, second, best)
 
 
-def history_columns(clf: Any) -> Columns:
-    """The history of the fit, one entry per iteration."""
-    classifier = final_classifier(clf)
-    history = getattr(classifier, "history_", None)
-    if not history:
-        raise ValueError(f"this {type(classifier).__name__} has no history_ of its training")
-    return dict(history)
-
-
 def score_bins(sample: Sample, bins: int = 40) -> Columns:
     """The number of unlabelled rows, and of labelled rows per class, in each bin of `plot.score_histogram`."""
     codes, scores, names = sample.codes, sample.scores, class_names(sample.clf)

@@ -269,7 +269,7 @@ class FitReport:
             if first and first[0] != self.weight():
                 text += f" The curves are those of weight {first[0]:g}, tried first; {self.weight():g} was chosen."
             figure = _draw(plot.learning_curve, clf, height=5.2)
-            yield Section("Learning curve", text, figure=figure, data=diagnostics.history_columns(clf))
+            yield Section("Learning curve", text, figure=figure, data=self.classifier.history_)
         bins = diagnostics.score_bins(self.sample)
         text = "The boundary is at 0. If it lies in a gap between the rows, few unlabelled rows have scores near 0."
         if len(self.names) == 2:

@@ -124,12 +124,15 @@ def learning_curve(clf: Any, *, ax: "FigureBase | Sequence[Axes] | None" = None)
     -------
     axes : array of matplotlib axes
     """
-    history = diagnostics.history_columns(clf)
+    classifier = final_classifier(clf)
+    history = getattr(classifier, "history_", None)
+    if not history:
+        raise ValueError(f"this {type(classifier).__name__} has no history_ of its training")
     panels = {
         title: {name: label for name, label in names.items() if name in history} for title, names in _PANELS.items()
     }
     panels = {title: names for title, names in panels.items() if names}
-    scores = getattr(getattr(final_classifier(clf), "safety_", None), "scores", None)
+    scores = getattr(getattr(classifier, "safety_", None), "scores", None)
     axes = _panels(ax, len(panels))
     for panel, (title, names) in zip(axes, panels.items(), strict=True):
         for (name, label), color, dashes in zip(names.items(), _COLORS, _DASHES, strict=False):
