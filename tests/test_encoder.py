@@ -129,6 +129,12 @@ def test_dates_go_through_their_cycles():
     assert hours.plan_[0].values == ("day",)
 
 
+@pytest.mark.parametrize(("unit", "cycles"), [("Y", ()), ("M", ("year",)), ("D", ("year", "week"))])
+def test_dates_have_no_place_in_cycles_shorter_than_their_steps(unit, cycles):
+    dates = (np.datetime64("2010", unit) + np.arange(100)).astype("M8[s]") + np.timedelta64(9, "h")
+    assert TableEncoder().fit({"date": dates}).plan_[0].values == cycles
+
+
 @pytest.mark.parametrize(
     "text", ["2026-03-04", "2026/03/04", "3/4/2026", "04.03.2026", "Mar 4 2026", "4 Mar 2026", "2026-03-04T00:00:00"]
 )

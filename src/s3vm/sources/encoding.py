@@ -226,11 +226,11 @@ def _kind_of_numbers(name: str, numbers: Array, is_date: bool, is_complete: bool
 
 
 def _cycles(days: Array) -> tuple[str, ...]:
-    """The cycles that dates go through."""
-    known = days[~np.isnan(days)]
-    span = float(np.ptp(known)) if len(known) else 0.0
-    has_times = bool(np.any(known % 1 > 0))
-    return tuple(part for part, fits in {"year": span > 60, "week": span > 6, "day": has_times}.items() if fits)
+    """The cycles that dates go through: monthly ones through the years, but no weeks."""
+    known = np.unique(days[~np.isnan(days)])
+    step, span = (float(np.diff(known).min()), float(np.ptp(known))) if len(known) > 1 else (0.0, 0.0)
+    shortest = {"year": 60.0, "week": 6.0, "day": 0.0}  # span from which the place in a cycle can matter
+    return tuple(part for part, period in _PERIODS.items() if span > shortest[part] and step < period / 2)
 
 
 def encoded(plans: Sequence[ColumnPlan], columns: Mapping[str, Any], misfits: Misfits) -> Rows:
