@@ -71,7 +71,7 @@ class Subject:
     weight: float | str = 1.0
     trials: int | None = None
     repeats: int = 1
-    parts: tuple[str, ...] = ("times", "errors")
+    parts: tuple[str, ...] = ("times", "errors", "synthetic")
     protocols: tuple[str, ...] = PROTOCOLS
     tuned: str = "shared"
     tuned_at: tuple[int, ...] = ()

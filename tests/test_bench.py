@@ -39,7 +39,7 @@ seconds = 20
 notes = "Nothing real."
 [solvers]
 svm = { parts = ["errors"] }
-tsg = { settings = { max_iter = 20 }, parts = ["times", "errors", "curves"], repeats = 2 }
+tsg = { settings = { max_iter = 20 }, parts = ["times", "errors", "curves", "synthetic"], repeats = 2 }
 frs = { settings = { max_iter = 20 } }
 cccp = { trials = 1 }
 "tsg, as printed" = { kind = "tsg", printed = true, settings = { max_iter = 8 }, tuned = "own" }

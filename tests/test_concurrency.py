@@ -422,7 +422,7 @@ def test_a_fork_while_another_thread_compiles(tmp_path):
 
 def pickled_answers(raw):
     clf = pickle.loads(raw)
-    return answers(clf), answers(S3VMClassifier(**clf.get_params()).fit(X, SOME)), pickle.dumps(clf)
+    return answers(clf), answers(clone(clf).fit(X, SOME)), pickle.dumps(clf)
 
 
 @pytest.mark.long

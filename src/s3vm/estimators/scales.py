@@ -16,6 +16,7 @@ from s3vm.philox import Purpose
 _SAMPLE, _FEWEST_ROWS = 500, 8  # unlabelled rows that are looked at
 _DRAWS, _BEYOND_CHANCE = 20, 2.0
 _MOST_OF_ONE, _MOST_OF_HALF = 2.5, 1.0  # other shares of the classes change a column by less, and half of them
+_MISSED = 3  # rows like the labelled ones that the sample of the others may have missed
 
 
 def warn_of_other_scale(names: Any, data: PreparedRows, seed: int) -> bool:
@@ -32,7 +33,8 @@ def warn_of_other_scale(names: Any, data: PreparedRows, seed: int) -> bool:
         return False
     mean, spread = _moments(others)
     labeled = _moments(data.X[np.linspace(0, n_labeled - 1, min(n_labeled, _SAMPLE)).astype(int)])
-    found = _differences(*labeled, mean, spread)
+    missed = _MISSED / n * (labeled[1] ** 2 + (labeled[0] - mean) ** 2)
+    found = _differences(*labeled, mean, np.sqrt(spread**2 + missed))
     draws = (philox.distinct(seed, Purpose.REFERENCE, 1000 + draw, n_drawn, n) for draw in range(_DRAWS))
     chance = np.array([_differences(*_moments(others[at]), mean, spread) for at in draws])
     one, half = _BEYOND_CHANCE * chance.max(), _BEYOND_CHANCE * np.median(chance, axis=1).max()
