@@ -168,6 +168,8 @@ class _Stage:
         for row in self._results.rows():
             if row["status"] not in _OVER_LIMITS or any(row[name] != task[name] for name in same):
                 continue
+            if not _is_final(row, self._config):  # its limits have been raised
+                continue
             if row["n"] is None or _is_at_most(row["n"], task["rows"]):
                 size = f" with {row['n']:,} rows" if row["n"] else ""
                 return {"status": "skipped", "message": f"{row['status']}{size} before"}

@@ -234,6 +234,9 @@ def test_limits(tmp_path, monkeypatch, solver, seconds, megabytes, sizes, status
     (first,) = [row for row in rows_of(output) if row["status"] == status]
     more = config.read(write(tmp_path, SLOW.format(**settings | {"seconds": seconds + 1}), "more.toml"))
     assert not runner._is_final(first, more), "unless it may take longer now"
+    task = {name: first[name] for name in ("part", "set", "solver", "protocol", "synthetic")} | {"rows": 4000}
+    stages = [runner._Stage(limits, Results(output), runner.Progress(), []) for limits in (config.read(path), more)]
+    assert [stage._skipped(task) is None for stage in stages] == [False, True]
 
 
 def test_a_worker_that_has_died_is_known_by_its_pipe(monkeypatch):
