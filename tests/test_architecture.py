@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "s3vm"
 CODE = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "experiments").rglob("*.py")])
 
-MOST_ENTRIES, MOST_LINES, LONGEST_FILE, LONGEST_FUNCTION = 14, 22_733, 400, 60
+MOST_ENTRIES, MOST_LINES, LONGEST_FILE, LONGEST_FUNCTION = 14, 22_715, 400, 60
 
 
 @pytest.fixture(scope="module")

@@ -120,6 +120,11 @@ def stack(parts: list[Rows]) -> Rows:
     return sparse.vstack([part if sparse.issparse(part) else sparse.csr_array(part) for part in parts], format="csr")
 
 
+def blocks(n: int, size: int, first: int = 0) -> list[slice]:
+    """The rows from `first` to n, `size` at a time."""
+    return [slice(start, min(start + size, n)) for start in range(first, n, size)]
+
+
 def are_equal(rows: Rows, others: Rows) -> bool:
     """Whether these are the same rows in the same order, dense or sparse."""
     return rows.shape == others.shape and not (rows != others).sum()

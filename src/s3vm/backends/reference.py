@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from s3vm._utils.arrays import blocks
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends.numpy_base import NumpyBackend
 from s3vm.kernels import Kernel
@@ -43,18 +44,14 @@ class _ReferenceFeatures:
 
     def decision(self, coefficients: Array, X: Rows, first_block: int = 0) -> Array:
         scores = np.zeros((X.shape[0], coefficients.shape[2]))
-        for rows in _chunks(X.shape[0]):
+        for rows in blocks(X.shape[0], _CHUNK):
             for i, alpha in enumerate(coefficients):
                 scores[rows] += self.features(first_block + i, X[rows]) @ alpha
         return scores
 
     def adjoint(self, G: Array, X: Rows, n_blocks: int, first_block: int = 0) -> Array:
         result = np.zeros((n_blocks, self.n_features, G.shape[1]))
-        for rows in _chunks(X.shape[0]):
+        for rows in blocks(X.shape[0], _CHUNK):
             for i in range(n_blocks):
                 result[i] += self.features(first_block + i, X[rows]).T @ G[rows]
         return result
-
-
-def _chunks(n: int) -> list[slice]:
-    return [slice(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from s3vm._utils.arrays import as_rows, host, is_tensor
+from s3vm._utils.arrays import as_rows, blocks, host, is_tensor
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.typing import Array, Rows
 
@@ -44,7 +44,7 @@ def nearest_neighbors(
             neighbors[part] = np.take_along_axis(nearest, order, axis=1)
 
         if k:
-            list(each(fill, _blocks(n)))
+            list(each(fill, blocks(n, _BLOCK)))
     return scale * distances, neighbors
 
 
@@ -54,15 +54,11 @@ def _centered(rows: Rows) -> tuple[Rows, float]:
         scale = float(abs(rows.data).max(initial=0)) or 1.0
         return as_rows(rows / scale if scale > _LARGE else rows, np.float32), scale if scale > _LARGE else 1.0
     centered, mean = np.empty(rows.shape, np.float32), rows.mean(axis=0, dtype=np.float64)
-    largest = max(float(abs(rows[part] - mean).max(initial=0)) for part in _blocks(len(rows)))
+    largest = max(float(abs(rows[part] - mean).max(initial=0)) for part in blocks(len(rows), _BLOCK))
     scale = largest if largest > _LARGE else 1.0
-    for part in _blocks(len(rows)):
+    for part in blocks(len(rows), _BLOCK):
         centered[part] = (rows[part] - mean) / scale
     return centered, scale
-
-
-def _blocks(n: int) -> list[slice]:
-    return [slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)]
 
 
 class _Nearer(NamedTuple):
@@ -86,7 +82,7 @@ def _on_host(rows: Rows, m: int, each: Callable[..., Iterator[Any]]) -> Array:
     Every product of two blocks serves the rows of both. Blocks meet in rounds, block i with block i + round; after a
     round, the candidates known so far say which of the next distances need no second look.
     """
-    n, parts = int(rows.shape[0]), _blocks(int(rows.shape[0]))
+    n, parts = int(rows.shape[0]), blocks(rows.shape[0], _BLOCK)
     norms = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if sparse.issparse(rows) else (rows**2).sum(axis=1)
     squared, numbers = np.full((n, m), np.inf, np.float32), np.zeros((n, m), np.intp)
 
@@ -135,7 +131,7 @@ def _on_host(rows: Rows, m: int, each: Callable[..., Iterator[Any]]) -> Array:
 def _on_device(rows: Any, m: int) -> Array:
     """The same on a device, a block against all rows."""
     norms, found = (rows * rows).sum(dim=1), []
-    for part in _blocks(len(rows) if m else 0):
+    for part in blocks(len(rows) if m else 0, _BLOCK):
         squared = norms - 2 * (rows[part] @ rows.T)
         own = range(part.stop - part.start)
         squared[own, range(part.start, part.stop)] = float("inf")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._utils.arrays import row_bytes
+from s3vm._utils.arrays import blocks, row_bytes
 from s3vm._utils.compiled import compiled
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
@@ -57,7 +57,7 @@ class Gram:
             self.diagonal = np.diag(self.whole).astype(np.float64)
             return
         self.diagonal = np.empty(self.n)
-        for part in _panels(n_rows):
+        for part in blocks(n_rows, _PANEL):
             self.diagonal[part] = np.diag(self._values(self._rows[part], self._rows[part]))
         if mean_of is not None:
             of_mean = self._all_rows[mean_of]
@@ -104,23 +104,19 @@ class Gram:
     def _fill(self, out: Array, at: Array) -> None:
         """Writes the kernel matrix of the rows `at` to `out`: one triangle, and its mirror image."""
         rows = self._rows[at]
-        for part in _panels(len(at)):
+        for part in blocks(len(at), _PANEL):
             out[part, part.start :] = self._values(rows[part], rows[part.start :])
             out[part.start :, part] = out[part, part.start :].T
 
     def _sum(self, at: Array, values: Array) -> Array:
         result = np.zeros(len(self._all_rows))
-        for part in _panels(len(at)):
+        for part in blocks(len(at), _PANEL):
             result += values[part] @ self._values(self._rows[at[part]], self._rows)
         return result
 
 
 def _is_whole(n: int, n_bytes: int, dtype: np.dtype[Any]) -> bool:
     return n <= _PART or n**2 * dtype.itemsize <= n_bytes
-
-
-def _panels(n: int) -> list[slice]:
-    return [slice(start, min(start + _PANEL, n)) for start in range(0, n, _PANEL)]
 
 
 _compiled = compiled(error_model="numpy")

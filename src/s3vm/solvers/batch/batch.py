@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from s3vm import philox
-from s3vm._utils.arrays import cast, host, stack
+from s3vm._utils.arrays import blocks, cast, host, stack
 from s3vm._utils.blas import one_blas_thread
 from s3vm._utils.registry import state_part
 from s3vm._utils.settings import check_settings, integer, real
@@ -23,7 +23,7 @@ from s3vm.solvers.balance import means_to_hold
 from s3vm.solvers.base import Losses, RunState, Solver, State, needs, record
 from s3vm.solvers.batch.convex import convex_solution
 from s3vm.solvers.batch.descent import Descent, Point
-from s3vm.solvers.batch.space import LandmarkSpace, RowMap, blocks, row_map, sum_over_blocks
+from s3vm.solvers.batch.space import BLOCK, LandmarkSpace, RowMap, row_map, sum_over_blocks
 
 _RIDGE = 1e-5  # per row, where a function of the space is to be near to another one
 _HIGHEST = {"float32": 1e5, "float64": 1e13}  # cost times kernel; with more, the norm is lost in rounding
@@ -158,8 +158,8 @@ class BatchRun:
     def scores(self, w: Array, intercept: Array, n: int | None = None) -> Array:
         """The scores of all rows, or of the first n, labelled ones first."""
         features, there = self.space.features, cast(self._backend.put(w), self._backend.dtype)
-        n = len(features) if n is None else n
-        return np.concatenate([host(features[part] @ there) for part in blocks(n)]).astype(np.float64) + intercept
+        parts = blocks(len(features) if n is None else n, BLOCK)
+        return np.concatenate([host(features[part] @ there) for part in parts]).astype(np.float64) + intercept
 
     def nearest(self, scores: Array) -> tuple[Array, Array]:
         """Coefficients and intercepts of the functions that are nearest to the scores ``(n, K)`` on all rows."""

@@ -12,11 +12,11 @@ metric of a quadratic that lies above all of them: ``M = Q + sum_i max(costs_i) 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from s3vm._utils.arrays import host
+from s3vm._utils.arrays import blocks, host
 from s3vm._utils.linalg import inverse
 from s3vm._utils.typing import Array
 from s3vm.problem import Problem, first_equal
-from s3vm.solvers.batch.space import LandmarkSpace, blocks
+from s3vm.solvers.batch.space import BLOCK, LandmarkSpace
 
 # Steps at most, and the length of a step, relative to the first, at which a column is done.
 _LIMITS = {"float32": (500, 1e-4), "float64": (20_000, 1e-10)}
@@ -67,7 +67,7 @@ def _minimize(rows: Array, y: Array, costs: Array, border: Array) -> Array:
     metric = np.eye(rows.shape[1])
     metric[-1], metric[:, -1] = border, border
     metric[-1, -1] += 1e-12  # invertible even if no row counts
-    for part in blocks(len(rows)):
+    for part in blocks(len(rows), BLOCK):
         exact = rows[part].astype(np.float64)
         metric += (exact.T * largest[part]) @ exact
     inverse_metric = inverse(metric).astype(dtype)

@@ -12,13 +12,13 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import lapack
 
-from s3vm._utils.arrays import cast, host, is_tensor, namespace
+from s3vm._utils.arrays import blocks, cast, host, is_tensor, namespace
 from s3vm._utils.typing import Array, Rows
 from s3vm.backends import Backend
 from s3vm.kernels import Kernel
 from s3vm.solvers.gram import check_finite
 
-_BLOCK = 2048  # rows that one thread takes at a time; sums over blocks are added in order, whatever the threads
+BLOCK = 2048  # rows that one thread takes at a time; sums over blocks are added in order, whatever the threads
 _RANK = 1e-6  # rows whose kernel function is nearer to those of others, relative to the trace, are left out
 
 
@@ -36,14 +36,9 @@ def row_map(n_threads: int) -> Iterator[RowMap]:
         yield pool.map
 
 
-def blocks(n: int, first: int = 0, size: int = _BLOCK) -> Iterator[slice]:
-    """Rows from `first` to n, a block at a time."""
-    return (slice(start, min(start + size, n)) for start in range(first, n, size))
-
-
 def sum_over_blocks(of_block: Callable[[slice], Any], rows: Any, first: int, each: RowMap) -> Any:
     """The sum over blocks of rows from `first` on, in their order; a device takes all at once."""
-    return reduce(add, each(of_block, blocks(len(rows), first, len(rows) if is_tensor(rows) else _BLOCK)))
+    return reduce(add, each(of_block, blocks(len(rows), len(rows) if is_tensor(rows) else BLOCK, first)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +82,7 @@ class LandmarkSpace:
         def fill(part: slice) -> None:
             features[part] = cast(backend.gram(kernel, rows[part], there), backend.dtype) @ factor
 
-        list(each(fill, blocks(n)))
+        list(each(fill, blocks(n, BLOCK)))
         mean = cast(features[n_labeled if n_labeled < n else 0 :], np.float64).mean(axis=0)
         check_finite(host(mean))
         features -= cast(mean, backend.dtype)
@@ -122,5 +117,5 @@ def _quadratic_form(matrix: sparse.csr_array, features: Any, each: RowMap) -> Ar
             there = torch.sparse_coo_tensor(*parts, matrix.shape, is_coalesced=True)
         return host(features.T @ torch.sparse.mm(there, features)).astype(np.float64)
     matrix = matrix.astype(features.dtype)
-    products = each(lambda part: features[part].T @ (matrix[part] @ features), blocks(len(features)))
+    products = each(lambda part: features[part].T @ (matrix[part] @ features), blocks(len(features), BLOCK))
     return reduce(np.add, products).astype(np.float64)

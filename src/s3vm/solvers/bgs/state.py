@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s3vm._utils.arrays import are_equal
+from s3vm._utils.arrays import are_equal, blocks
 from s3vm._utils.compiled import compiled
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
@@ -61,8 +61,7 @@ class BGSState(RunState):
     def evaluate(self, X: Rows) -> Array:
         """f at the rows of X without intercept."""
         scores = np.zeros((X.shape[0], self.weights.shape[1]))
-        for start in range(0, len(self.at), _TILE):
-            part = slice(start, start + _TILE)
+        for part in blocks(len(self.at), _TILE):
             gram = self.kernel.gram(X, self.rows[self.at[part]])
             scores += gram @ self.weights[part].astype(gram.dtype)
         return scores
@@ -104,8 +103,7 @@ def first_state(solver: "BGS", problem: Problem, rows: Rows, gram: Array) -> BGS
 def kernel_of_pairs(kernel: Kernel, rows: Rows, first: Array, second: Array) -> Array:
     """``k(x_i, x_j)`` for each pair of row numbers: the diagonal of small kernel matrices."""
     result = np.empty(len(first))
-    for start in range(0, len(first), _CHUNK):
-        part = slice(start, start + _CHUNK)
+    for part in blocks(len(first), _CHUNK):
         result[part] = np.diagonal(kernel.gram(rows[first[part]], rows[second[part]]))
     return result
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._utils.arrays import row_digests, stack
+from s3vm._utils.arrays import blocks, row_digests, stack
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
 from s3vm.problem import Problem
@@ -37,8 +37,7 @@ class _Matrix:
             if n > len(values):
                 values = np.empty((max(n, int(_ROOM * before)),) * 2)
                 values[:before, :before] = self.values[:before, :before]
-            for start in range(before, n, _PANEL):
-                part = slice(start, min(start + _PANEL, n))
+            for part in blocks(n, _PANEL, first=before):
                 new = self._kernel.gram(rows[part], rows)
                 check_finite(new)
                 values[part, :n], values[:n, part] = new, new.T

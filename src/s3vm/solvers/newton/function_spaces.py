@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from s3vm import philox
+from s3vm._utils.arrays import blocks
 from s3vm._utils.registry import state_part
 from s3vm._utils.typing import Array, Rows
 from s3vm.kernels import Kernel
@@ -195,8 +196,7 @@ def _inverse_of_features(
 def kernel_matrix(kernel: Kernel, rows: Rows, centers: Rows, times: Array | None = None) -> Array:
     """The kernel matrix, times another one if given, a few rows at a time; a ValueError if it is not finite."""
     result = np.empty((rows.shape[0], centers.shape[0] if times is None else times.shape[1]))
-    for start in range(0, rows.shape[0], CHUNK):
-        part = slice(start, start + CHUNK)
+    for part in blocks(rows.shape[0], CHUNK):
         values = kernel.gram(rows[part], centers)
         result[part] = values if times is None else values @ times
         check_finite(result[part])
