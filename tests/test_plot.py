@@ -197,7 +197,7 @@ def test_samples_of_many_rows():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plot.decision_boundary(*blobs()[:3]), "two features, but X has 3: fit a classifier to two of them"),
+        (lambda: plot.decision_boundary(*blobs()[:3]), r"two numbers, but X has the shape \(\d+, 3\)"),
         (lambda: plot.learning_curve(SVC().fit([[0.0], [1.0]], [0, 1])), "SVC has no history_"),
         (lambda: plot.learning_curve(moons().clf, ax=Figure().subplots()), "has 3 panels: ax must be a figure or 3"),
         (lambda: plot.calibration(supervised().clf, *supervised().test), "fit it with probability=True"),

@@ -17,12 +17,15 @@ from itertools import product
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 
 from effort import cases
 from fitted import HOSTILE, QUICK, blobs, moons, supervised
-from s3vm import S3VMClassifier
+from s3vm import S3VMClassifier, TableEncoder
 from s3vm.inspect import diagnostics
 from s3vm.inspect.diagnostics import Sample
 from s3vm.inspect.fit_report import FitReport, settings, write_report
@@ -214,6 +217,22 @@ def test_report_of_a_fit(tmp_path, case, with_test):
         np.testing.assert_array_equal(np.array(rows["x0 (feature 0)"], float), X[:, 0])
         np.testing.assert_array_equal(np.array(rows["score"], float), clf.decision_function(X))
         assert rows["label"] == ["" if label == -1 else str(label) for label in y]
+
+
+def test_pipelines_of_tables_and_texts(tmp_path):
+    """Rows of a date and a number, which are no plane; weights of the encoded columns; texts without columns."""
+    _, X, y, _ = moons()
+    table = {"day": np.datetime64("2026-01-01") + (100 * X[:, 0]).astype(int), "size": X[:, 1]}
+    rows = pd.DataFrame(table)
+    clf = make_pipeline(TableEncoder(), S3VMClassifier(QUICK, random_state=0)).fit(rows, y)
+    model, names = clf[-1].model_, clf[0].get_feature_names_out()
+    clf[-1].model_ = replace(model, projection=np.arange(len(names), dtype=float))
+    page = read(write_report(clf, rows, y, tmp_path / "fit.html"))
+    assert f"column weights: {names[-1]} {len(names) - 1}" in page.text
+    assert "Decision boundary" not in page.headings()
+    texts = ["red round" if x > 0 else "blue square" for x in X[:, 0]]
+    clf = make_pipeline(TfidfVectorizer(), S3VMClassifier(QUICK, random_state=0)).fit(texts, y)
+    assert "2 classes, 4 features" in read(write_report(clf, texts, y, tmp_path / "text.html")).text
 
 
 def test_projected_rows(tmp_path):

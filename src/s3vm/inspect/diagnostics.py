@@ -1,6 +1,7 @@
 """The numbers behind the plots and reports of a fitted classifier: columns, errors and their uncertainty."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -74,13 +75,21 @@ class Sample:
         return self.clf.decision_function(self.X)
 
     @property
+    def is_plane(self) -> bool:
+        """Whether every row is two numbers."""
+        with suppress(TypeError, ValueError):  # text, dates
+            return self.X.shape[1:] == (2,) and bool(np.isfinite(self.points).all())
+        return False
+
+    @property
     def points(self) -> Array:
         return np.asarray(self.X.toarray() if sparse.issparse(self.X) else self.X, dtype=np.float64)
 
     @property
     def feature_names(self) -> list[str]:
         names = getattr(self.X, "columns", getattr(self.clf, "feature_names_in_", None))
-        return [f"feature {at}" for at in range(self.X.shape[1])] if names is None else [str(name) for name in names]
+        unnamed = [f"feature {at}" for at in range(np.prod(self.X.shape[1:], dtype=int))]  # one of a list of texts
+        return unnamed if names is None else [str(name) for name in names]
 
 
 def class_margins(scores: Array) -> Array:

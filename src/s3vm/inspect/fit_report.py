@@ -1,6 +1,7 @@
 """The report of a fitted classifier."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +61,13 @@ def settings(clf: Any) -> dict[str, Any]:
     return steps | classifier.get_params(deep=False) | fitted
 
 
+def _names_after_steps(clf: Any, names: list[str]) -> list[str]:
+    """The names of the features that the last step of a pipeline takes; none if another step does not tell."""
+    with suppress(AttributeError, ValueError):
+        return list(map(str, clf[:-1].get_feature_names_out(names))) if isinstance(clf, Pipeline) else names
+    return []
+
+
 class Origin(NamedTuple):
     """The file that rows come from: the names of the features, the column of each, and what a row says."""
 
@@ -91,7 +99,7 @@ class FitReport:
         self.held_out = diagnostics.held_out_measures(self.classifier)
         self.judged, self.judge = self.test or self.held_out, "test" if self.test else "held-out"
         names = self.sample.feature_names
-        self.origin = origin or Origin(names, names, self._row_text, first=0)
+        self.origin = origin or Origin(_names_after_steps(clf, names), names, self._row_text, first=0)
 
     def write(self, path: Any, title: str, more: Mapping[str, Any] | None = None) -> Path:
         """Writes the page; see `write_report`."""
@@ -180,7 +188,9 @@ class FitReport:
             if measures is not None:
                 interval = f"{100 * measures['low']:.1f}–{measures['high']:.1%}"
                 figures[name] = f"{measures['error']:.1%}\n95% interval {interval}"
-        figures["Labelled rows"] = f"{self.n_labeled:,}\n{len(self.names)} classes, {self.X.shape[1]:,} features"
+        figures["Labelled rows"] = (
+            f"{self.n_labeled:,}\n{len(self.names)} classes, {self.classifier.n_features_in_:,} features"
+        )
         figures["Unlabelled rows"] = f"{self.n_unlabeled:,}\nweight {self.weight():.3g}"
         return figures
 
@@ -288,7 +298,7 @@ class FitReport:
                 _draw(plot.calibration, clf, *self.test_rows),
             )
             yield Section("Calibration on test rows", text, figure=figure, data=points)
-        if self.X.shape[1] == 2:
+        if self.sample.is_plane:
             figure = _draw(plot.decision_boundary, clf, self.X, self.y, height=3.8)
             yield Section("Decision boundary", figure=figure, data=diagnostics.sample_columns(self.sample))
 

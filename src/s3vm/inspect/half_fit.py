@@ -78,7 +78,8 @@ def column_importance(estimator: Any, X: Any, y: Array, names: list[str]) -> dic
     `names` are those of the columns that the features come from: features of one column are shuffled together.
     """
     is_frame = hasattr(X, "isetitem")
-    if len(set(names)) > _MOST_COLUMNS or not (is_frame or isinstance(X, np.ndarray) or sparse.issparse(X)):
+    is_matrix = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2)  # not a list of texts
+    if len(set(names)) > _MOST_COLUMNS or not (is_frame or is_matrix):
         return None
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(y))[:_MOST_ROWS]

@@ -62,12 +62,12 @@ def decision_boundary(clf: Any, X: Any, y: Any, *, resolution: int = _RESOLUTION
     ax : matplotlib axes or None, default None
     """
     sample = Sample(clf, X, y)
-    X, codes, points = sample.X, sample.codes, sample.points
-    if X.shape[1] != 2:
+    if not sample.is_plane:
         raise ValueError(
-            f"a decision boundary needs two features, but X has {X.shape[1]}: fit a classifier to two of them, or to "
-            "two components of a PCA"
+            f"a decision boundary needs rows of two numbers, but X has the shape {sample.X.shape}, text, dates or "
+            "missing values: fit a classifier to two columns of numbers, or to two components of a PCA"
         )
+    X, codes, points = sample.X, sample.codes, sample.points
     low, high = points.min(axis=0), points.max(axis=0)
     edge = np.where(high > low, 0.06 * (high - low), 1.0)
     across, up = np.linspace(low - edge, high + edge, resolution).T
