@@ -96,7 +96,7 @@ def broken_triples():
 # Rows
 
 NUMBERS = "not a matrix of numbers.*encoded as numbers"
-DATES = "dates or times.*make numbers of them"
+DATES = "dates or times.*make numbers of them, by a TableEncoder"
 ROWS = {
     "NaN": (NAN, "contains NaN"),
     "infinity": (INF, "contains infinity"),

@@ -867,6 +867,8 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("suggest spam.s3vm mails.csv -o out.xlsx", "the name of the file must end in .csv"),
         ("label new.parquet", "the name of the file must end in .csv, .tsv"),
         ("label mails.csv -o labelled.parquet", "the name of the file must end in .csv, .tsv"),
+        ("fit mails.csv -t label --report r.pdf", "the name of the file must end in .html, .htm"),
+        ("compare mails.csv -t label --report r.pdf", "the name of the file must end in .html, .htm"),
         ("predict spam.s3vm mails.csv --json", "--json needs a file for the rows"),
         ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
         ("evaluate plain.s3vm mails.csv", "which column has the labels?"),
@@ -879,6 +881,7 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("export spam.s3vm", "give one file to write: s3vm export MODEL OUTPUT, or -o OUTPUT"),
         ("export spam.s3vm a.onnx -o b.onnx", "give one file to write"),
         ("frobnicate", "No such command 'frobnicate'. See s3vm --help"),
+        ("fitt", "No such command 'fitt'. Did you mean 'fit'? See s3vm --help"),
         ("--frobnicate", "No such option: --frobnicate. See s3vm --help"),
     ],
 )

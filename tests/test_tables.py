@@ -195,6 +195,7 @@ def test_lines_in_quotes_and_row_numbers(csv):
         ("a\n1e39\n", r"by column: 'a' 1"),
         ("a,a\n1,2\n", "several columns named 'a'"),
         ("1.5,2\n1,2\n", "begins with numbers"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), "data.csv is compressed, or a workbook: end its name in .gz"),
         (b"\xff\xfea,b\n", "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16-be"), "data.csv is not UTF-8 but probably UTF-16: save the file as UTF-8"),

@@ -49,8 +49,8 @@ def check_numbers(X: Any) -> None:
     for kind in _dtypes(X, parts):
         if str(kind).lower().startswith(("date", "time", "duration")):
             raise ValueError(
-                f"X has dates or times ({kind}), which cannot be features: make numbers of them, such as the days "
-                "since a first day"
+                f"X has dates or times ({kind}), which cannot be features: make numbers of them, by a TableEncoder() "
+                "in a pipeline, or as the days since a first day"
             )
 
 

@@ -1,5 +1,6 @@
 """The commands and their options, as `s3vm --help` shows them. Each command's work is imported when it runs."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -59,8 +60,8 @@ class Commands(PlainFlags, TyperGroup):
                 sys.stdout.flush()  # a full disk shows here, if not before
         except typer.TyperException as problem:
             context = getattr(problem, "ctx", None)
-            hint = f". See {context.command_path} --help" if context else ""
-            _print_error(problem.format_message().rstrip(".") + hint)
+            message = re.sub(r"(?<![.?])$", ".", problem.format_message())
+            _print_error(f"{message} See {context.command_path} --help" if context else message)
             code = _USAGE
         except (ImportError, MemoryError, OSError, ValueError) as problem:
             if {"-v", "--verbose"} & set(sys.argv[1:] if args is None else args):

@@ -21,7 +21,7 @@ from s3vm._utils.typing import Array, Rows
 from s3vm.cli.commands import Compare
 from s3vm.cli.console import Screen
 from s3vm.cli.inputs import Dataset, check_writable, class_codes, read_data, read_test_rows
-from s3vm.cli.options import Settings
+from s3vm.cli.options import Settings, check_ending
 from s3vm.cli.summary import comparison_summary
 from s3vm.inspect.diagnostics import error_measures
 from s3vm.inspect.page import Section, write_page
@@ -57,6 +57,7 @@ def run_compare(options: Compare) -> None:
     for name in options.solvers:
         solver(name)  # raises an error for an unknown name
     check_writable(report, inputs=[options.data, *options.unlabeled, test])
+    check_ending(report, ".html", ".htm")
     data = read_data(screen, options)
     test_rows = read_test_rows(screen, options, data, test)
     sampled = _sample_unlabeled(data, options.max_rows, options.seed)

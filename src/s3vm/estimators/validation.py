@@ -171,7 +171,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool = False, backend: Backen
         kind = TypeError if isinstance(problem, TypeError) else ValueError
         raise kind(
             f"X is not a matrix of numbers ({problem}): give an array, a sparse matrix or a data frame, with text "
-            "and dates encoded as numbers"
+            "and dates encoded as numbers, as by make_pipeline(TableEncoder(), ...)"
         ) from problem
     check_size(X.data if sparse.issparse(X) else X, estimator.dtype)
     return X

@@ -22,6 +22,7 @@ from s3vm.sources.readers.compression import is_compressed, open_decompressed
 from s3vm.sources.readers.errors import MAX_LISTED, TableError, listed
 
 _SEPARATORS, _QUOTED = (",", ";", "\t"), re.compile(rb'"[^"]*"')
+_PACKED = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ", b"PK\x03\x04")  # first bytes of gzip, bz2, xz and zip
 _BLOCK_BYTES = 1 << 20  # that are parsed together
 _BLOCK_LINES = 100  # or as many lines, if they are long
 _MAX_HEADER = 1 << 20  # bytes of the first line
@@ -121,6 +122,8 @@ class CsvFile(TabularFile):
             raise TableError(f"{self.path} cannot be read as csv: {problem}") from None
         if not start.strip():
             raise TableError(f"{self.path} is empty")
+        if start.startswith(_PACKED):
+            raise TableError(f"{self.path} is compressed, or a workbook: end its name in .gz, .bz2 or .xz, or save csv")
         line: bytes = start.split(b"\n", 1)[0]
         if b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise TableError(f"{self.path} is not UTF-8 but probably UTF-16: save the file as UTF-8")
