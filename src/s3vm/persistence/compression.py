@@ -231,7 +231,7 @@ class _Compressor:
         scale = 1 / np.sqrt(np.maximum(gram.diagonal(), np.finfo(np.float64).tiny))[:, None]
         gram = scale * gram * scale.T + _RIDGE * np.eye(len(gram))
         solution = scale * linalg.solve(gram, scale * moment, assume_a="pos")
-        return solution[:-1], solution[-1]
+        return np.ascontiguousarray(solution[:-1]), solution[-1]  # in the order in which a file has it
 
     def _landmarks(self, size: int) -> Rows:
         if sparse.issparse(self._rows):
