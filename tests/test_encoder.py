@@ -142,6 +142,29 @@ def test_formats_of_dates(text):
     assert Column.of([text]).as_days()[0] == (np.datetime64("2026-03-04") - np.datetime64("1970-01-01")).astype(int)
 
 
+def test_dates_of_a_column_have_one_order(tmp_path):
+    """3/4/2026 is in April if another date of the column has a day above 12 in front, also in batches without one."""
+    days = np.datetime64("2026-01-01") + np.arange(60)
+    texts = [day.item().strftime("%d/%m/%Y") for day in days]
+    encoder = TableEncoder(scale="none").fit({"day": texts, "size": np.arange(60) % 7})
+    np.testing.assert_array_equal(np.diff(encoder.transform({"day": texts, "size": np.zeros(60)})[:, 0]), 1)
+    clf = make_pipeline(encoder, S3VMClassifier()).fit(
+        {"day": texts, "size": np.arange(60) % 7}, np.arange(60) // 20 - 1
+    )
+    s3vm.save(clf, tmp_path / "m.s3vm")
+    for read in (clf, s3vm.load(tmp_path / "m.s3vm")):
+        row = read[0].transform({"day": ["03/02/2026"], "size": [0]})
+        assert row[0, 0] == encoder.transform({"day": [np.datetime64("2026-02-03")], "size": [0]})[0, 0]
+
+
+def test_ids_of_many_rows_are_planned_on_few(monkeypatch):
+    """Whether text is a date is slow to see: not every id is tried in every format."""
+    tried = []
+    monkeypatch.setattr("s3vm.sources.values._day", lambda text, day_first: tried.append(text) or np.nan)
+    TableEncoder().fit({"name": [f"A{k:07}" for k in range(30_000)], "size": np.arange(30_000) % 7})
+    assert len(tried) <= 1_000
+
+
 def test_rare_values_share_a_feature():
     values = [f"v{k % 80}" for k in range(800)] + ["once"]
     encoder = TableEncoder().fit({"a": values})

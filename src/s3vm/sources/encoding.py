@@ -22,9 +22,9 @@ MISSING = "no value, which training never saw"
 
 _FITTING = 0.95  # share of the values that must be numbers, or dates, for a column of them
 _MOST_SEEN, _MOST_OWN, _FEW = 1000, 64, 20  # values of a category that are known, and that have a feature each
-_WORDS = 3  # per value, on the mean, from which text is free
+_WORDS, _JUDGED = 3, 500  # per value, on the mean, from which text is free; values that show whether they are dates
 _MOST_TERMS = 2000
-_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # days
+_PERIODS = {"year": (365.2425, 60), "week": (7, 6), "day": (1, 0)}  # days, and the span from which they can matter
 _TERM = re.compile(r"\b\w\w+\b")
 _ID = re.compile(r"(.*[\W_])?(id|index|rownames|unnamed: 0)", re.IGNORECASE)
 
@@ -38,8 +38,7 @@ class Misfits:
         self._examples: dict[tuple[str, str], str] = {}
 
     def add(self, name: str, what: str, rows: Array, column: Column) -> None:
-        n_rows = int(np.count_nonzero(rows))
-        if n_rows:
+        if n_rows := int(np.count_nonzero(rows)):
             self.counts[name, what] += n_rows
             text = column.as_text()
             at = text.codes[np.argmax(rows)]
@@ -66,12 +65,14 @@ class ColumnPlan:
     weights: tuple[float, ...] = ()  # of the terms of a text: the logarithm of their inverse document frequency
     flag: bool = False  # whether a feature says that the value is missing
     note: str = ""  # why a column is left out
+    day_first: bool = False  # whether a date such as 3/4/2026 is in April
 
     def __post_init__(self) -> None:
         """Checks what may come from an untrusted file."""
         texts = isinstance(self.values, tuple) and all(isinstance(part, str) for part in (*self.values, self.name))
         numbers = isinstance(self.weights, tuple) and all(type(part) is float for part in (*self.weights, self.center))
-        if not (texts and numbers and isinstance(self.note, str) and type(self.flag) is bool and self.kind in KINDS):
+        flags = type(self.flag) is type(self.day_first) is bool
+        if not (texts and numbers and flags and isinstance(self.note, str) and self.kind in KINDS):
             raise ValueError("a ColumnPlan needs a name, a kind, texts and numbers")
         valid = {"category": 0 <= self.n_own <= len(self.values), "text": len(self.weights) == len(self.values)}
         cycles = self.kind != "date" or set(self.values) <= set(_PERIODS)
@@ -122,19 +123,17 @@ class ColumnPlan:
         if self.kind == "category":
             block, is_missing = self._indicators(column.as_text(), misfits), ~known
         else:
-            values = {"number": column.as_numbers, "boolean": column.as_booleans, "date": column.as_days}[self.kind]()
+            values = column.measured(self.kind, self.day_first)
             is_missing = np.isnan(values)
             misfits.add(self.name, UNFIT, is_missing & known, column)
             block = self._numbers(np.where(is_missing, self.center, values))
-        if not self.flag:
-            misfits.add(self.name, MISSING, ~known, column)
-            return block
-        return np.column_stack([block, is_missing]).astype(np.float32)
+        misfits.add(self.name, MISSING, ~known & (not self.flag), column)
+        return np.column_stack([block, is_missing]).astype(np.float32) if self.flag else block
 
     def _numbers(self, values: Array) -> Array:
         parts = [values - self.center if self.kind != "boolean" else values]
         for part in self.values:
-            turn = 2 * np.pi * (values + 4 * (part == "week")) / _PERIODS[part]  # 1970 began on a Thursday
+            turn = 2 * np.pi * (values + 4 * (part == "week")) / _PERIODS[part][0]  # 1970 began on a Thursday
             parts += [np.sin(turn), np.cos(turn)]
         return np.column_stack(parts).astype(np.float32)
 
@@ -163,13 +162,13 @@ def plan_column(name: str, column: Column, wanted: str | None = None) -> ColumnP
         return ColumnPlan(name, "left out", note="dropped" if wanted == "left out" else holds)
     flag = not known.all()
     kind, note = (wanted, "") if wanted else _kind(name, column, known)
-    values = {"number": column.as_numbers, "boolean": column.as_booleans, "date": column.as_days}
-    if kind in values:
-        numbers = values[kind]()
+    if kind in ("number", "boolean", "date"):
+        day_first = kind == "date" and bool(np.isnan(column.as_days(True)).sum() < np.isnan(column.as_days()).sum())
+        numbers = column.measured(kind, day_first)
         middle = float(np.nanmedian(numbers)) if not np.isnan(numbers).all() else 0.0
         center = float(middle >= 0.5) if kind == "boolean" else middle
-        cycles = _cycles(numbers) if kind == "date" else ()
-        return ColumnPlan(name, kind, center, cycles, flag=flag or bool(np.isnan(numbers).any()))
+        cycles, flag = _cycles(numbers) if kind == "date" else (), flag or bool(np.isnan(numbers).any())
+        return ColumnPlan(name, kind, center, cycles, flag=flag, day_first=day_first)
     counts = column.as_text().counts()
     if kind == "category":
         common = [value for value, _ in counts.most_common(_MOST_SEEN)]
@@ -200,7 +199,8 @@ def _kind(name: str, column: Column, known: Array) -> tuple[str, str]:
         return _kind_of_numbers(name, numbers[~np.isnan(numbers)], False, is_complete)
     if len(counts) == 1 and is_complete:
         return "left out", "the same value in every row"
-    if np.mean(~np.isnan(column.at(known).as_days())) >= _FITTING:
+    some = column.at(np.flatnonzero(known)[:: -(-n_known // _JUDGED)])
+    if np.mean(~np.isnan([some.as_days(False), some.as_days(True)]), axis=1).max() >= _FITTING:
         return "date", ""
     n_words = sum(count * len(text.split()) for text, count in counts.items()) / n_known
     if n_words >= _WORDS and len(counts) > max(_FEW, n_known / 10):
@@ -229,8 +229,7 @@ def _cycles(days: Array) -> tuple[str, ...]:
     """The cycles that dates go through: monthly ones through the years, but no weeks."""
     known = np.unique(days[~np.isnan(days)])
     step, span = (float(np.diff(known).min()), float(np.ptp(known))) if len(known) > 1 else (0.0, 0.0)
-    shortest = {"year": 60.0, "week": 6.0, "day": 0.0}  # span from which the place in a cycle can matter
-    return tuple(part for part, period in _PERIODS.items() if span > shortest[part] and step < period / 2)
+    return tuple(part for part, (period, shortest) in _PERIODS.items() if span > shortest and step < period / 2)
 
 
 def encoded(plans: Sequence[ColumnPlan], columns: Mapping[str, Any], misfits: Misfits) -> Rows:

@@ -19,7 +19,7 @@ BOOLEANS = dict.fromkeys(("yes", "y", "true", "t", "on"), 1.0) | dict.fromkeys((
 
 MISSING_TEXT = USUAL_MARKS | EMPTY | {"NaT", "<NA>"}
 _NEAR = 1e4  # spreads
-_DATES = ("%Y/%m/%d", "%m/%d/%Y", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%y", "%b %d %Y", "%d %b %Y", "%B %d, %Y")
+_DATES = ("%Y/%m/%d", "%m/%d/%Y", "%d.%m.%Y", "%m/%d/%y", "%b %d %Y", "%d %b %Y", "%B %d, %Y")
 _DATE_FORMATS = [day + time for day in _DATES for time in ("", " %H:%M", " %H:%M:%S")]
 
 
@@ -51,7 +51,8 @@ class Column:
     def at(self, rows: Any) -> "Column":
         if self.numbers is not None:
             return Column(self.numbers[rows], is_date=self.is_date)
-        return Column(None, self.texts, self.codes[rows], False, self.unusable)
+        used, codes = np.unique(self.codes[rows], return_inverse=True)  # -1 comes first
+        return Column(None, [self.texts[at] for at in used if at >= 0], codes - (-1 in used), False, self.unusable)
 
     @property
     def is_known(self) -> Array:
@@ -62,13 +63,16 @@ class Column:
         numbers = self._each(_number) if self.numbers is None else self.numbers
         return np.where(np.abs(numbers) <= LARGEST["float32"], numbers, np.nan)
 
-    def as_days(self) -> Array:
-        return self._each(_day) if self.numbers is None else self.numbers
+    def as_days(self, day_first: bool = False) -> Array:
+        return self._each(lambda text: _day(text, day_first)) if self.numbers is None else self.numbers
 
     def as_booleans(self) -> Array:
         if self.numbers is not None:
             return self.as_numbers()
         return self._each(lambda text: BOOLEANS.get(text.lower(), _number(text)))
+
+    def measured(self, kind: str, day_first: bool) -> Array:
+        return self.as_days(day_first) if kind == "date" else getattr(self, f"as_{kind}s")()
 
     def as_text(self) -> "Column":
         if self.numbers is None:
@@ -144,17 +148,17 @@ def _days(dates: Array) -> Array:
 
 
 def _number(text: str) -> float:
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return np.nan
+    return np.nan
 
 
-def _day(text: str) -> float:
-    """Days since 1970 of a date in one of the usual formats; NaN for other text."""
+def _day(text: str, day_first: bool) -> float:
+    """Days since 1970 of a date in one of the usual formats; NaN for other text. `day_first`: 3/4/2026 is in April."""
     if 6 <= len(text) <= 40 and text[0].isalnum() and any(map(str.isdigit, text)):
-        for form in ("ISO 8601", *_DATE_FORMATS):
+        for form in ("", *(form for form in _DATE_FORMATS if ("/" in form) == ("/" in text))):
             with suppress(ValueError):
-                moment = datetime.strptime(text, form) if form in _DATE_FORMATS else datetime.fromisoformat(text)
+                form = form.replace("%m/%d/", "%d/%m/") if day_first else form
+                moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
                 return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(days=1)
     return np.nan
