@@ -157,6 +157,16 @@ def test_dates_of_a_column_have_one_order(tmp_path):
         assert row[0, 0] == encoder.transform({"day": [np.datetime64("2026-02-03")], "size": [0]})[0, 0]
 
 
+@pytest.mark.parametrize("form", ["{},{:02}", "-1.{},{}", "{},{:03}.25"])
+def test_numbers_with_commas_are_named(form):
+    """Decimal commas, and thousands: which of them is for the user to say."""
+    texts = [form.format(100 + k, 100 + k % 7) for k in range(60)]
+    encoder = TableEncoder().fit({"price": texts, "size": np.arange(60) % 7})
+    assert encoder.outcomes["price"] == "left out: numbers with commas: write 1234.5"
+    hosts = TableEncoder().fit({"host": [f"10.0.0.{k}" for k in range(60)], "size": np.arange(60) % 7})
+    assert hosts.outcomes["host"] == "left out: a different value in nearly every row"
+
+
 def test_ids_of_many_rows_are_planned_on_few(monkeypatch):
     """Whether text is a date is slow to see: not every id is tried in every format."""
     tried = []

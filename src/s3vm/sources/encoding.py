@@ -206,7 +206,8 @@ def _kind(name: str, column: Column, known: Array) -> tuple[str, str]:
     if n_words >= _WORDS and len(counts) > max(_FEW, n_known / 10):
         return "text", ""
     if len(counts) > max(2, n_known / 2):
-        return "left out", "a different value in nearly every row"
+        commas = "," in (letters := {*"".join(counts)}) and letters <= {*"+-,.0123456789"}
+        return "left out", "numbers with commas: write 1234.5" if commas else "a different value in nearly every row"
     return "category", ""
 
 
