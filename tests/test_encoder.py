@@ -136,7 +136,19 @@ def test_dates_have_no_place_in_cycles_shorter_than_their_steps(unit, cycles):
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-03-04", "2026/03/04", "3/4/2026", "04.03.2026", "Mar 4 2026", "4 Mar 2026", "2026-03-04T00:00:00"]
+    "text",
+    [
+        "2026-03-04",
+        "2026/03/04",
+        "3/4/2026",
+        "04.03.2026",
+        "Mar 4 2026",
+        "4 Mar 2026",
+        "2026-03-04T00:00:00",
+        "3-4-2026",
+        "4-Mar-2026",
+        "2026-3-4",
+    ],
 )
 def test_formats_of_dates(text):
     assert Column.of([text]).as_days()[0] == (np.datetime64("2026-03-04") - np.datetime64("1970-01-01")).astype(int)

@@ -16,10 +16,9 @@ from s3vm._utils.typing import Array
 USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # these mean "missing"
 EMPTY = frozenset({"", "nan", "NaN", "null", "NULL"})  # so do these, whatever else is said
 BOOLEANS = dict.fromkeys(("yes", "y", "true", "t", "on"), 1.0) | dict.fromkeys(("no", "n", "false", "f", "off"), 0.0)
-
 MISSING_TEXT = USUAL_MARKS | EMPTY | {"NaT", "<NA>"}
 _NEAR = 1e4  # spreads
-_DATES = ("%Y/%m/%d", "%m/%d/%Y", "%d.%m.%Y", "%m/%d/%y", "%b %d %Y", "%d %b %Y", "%B %d, %Y")
+_DATES = ("%Y/%m/%d", "%m/%d/%Y", "%d.%m.%Y", "%m/%d/%y", "%d/%b/%Y", "%b %d %Y", "%d %b %Y", "%B %d, %Y")
 _DATE_FORMATS = [day + time for day in _DATES for time in ("", " %H:%M", " %H:%M:%S")]
 
 
@@ -156,9 +155,10 @@ def _number(text: str) -> float:
 def _day(text: str, day_first: bool) -> float:
     """Days since 1970 of a date in one of the usual formats; NaN for other text. `day_first`: 3/4/2026 is in April."""
     if 6 <= len(text) <= 40 and text[0].isalnum() and any(map(str.isdigit, text)):
-        for form in ("", *(form for form in _DATE_FORMATS if ("/" in form) == ("/" in text))):
+        slashed = text.replace("-", "/")
+        for form in ("", *(form for form in _DATE_FORMATS if ("/" in form) == ("/" in slashed))):
             with suppress(ValueError):
                 form = form.replace("%m/%d/", "%d/%m/") if day_first else form
-                moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
+                moment = datetime.strptime(slashed, form) if form else datetime.fromisoformat(text)
                 return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(days=1)
     return np.nan
