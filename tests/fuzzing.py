@@ -223,7 +223,12 @@ def _in_a_process(target, first, count):
     with tempfile.NamedTemporaryFile() as note:
         command = [sys.executable, __file__, target, str(first), str(count)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "FUZZ_NOTE": note.name}, check=False
+            command,
+            stdin=subprocess.DEVNULL,  # a command that reads rows from there would wait
+            capture_output=True,
+            text=True,
+            env={**os.environ, "FUZZ_NOTE": note.name},
+            check=False,
         )
         last = note.read().decode().strip()
     if done.returncode:

@@ -68,7 +68,9 @@ class Verdicts:
             return "not run"
         largest = max(runs, key=lambda row: row["n"])  # m T² with m = √n features and T = n / 256 iterations is n^2.5
         minutes = largest["seconds"] * (_MILLION / largest["n"]) ** 2.5 / 60
-        return f"not run; by m T² about {minutes:.0f} min, from {largest['seconds']:.1f} s for {largest['n']:,} rows"
+        stopped = self.evaluation.tally.of("times", solver=column, synthetic=True, status="timeout")
+        tried = f"stopped after {stopped[0]['limit_seconds']:.0f} s" if stopped else "not run"
+        return f"{tried}; by m T² about {minutes:.0f} min, from {largest['seconds']:.1f} s for {largest['n']:,} rows"
 
     def _memory_claim(self, column: str) -> str:
         if column != COLUMNS[0]:
