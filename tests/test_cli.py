@@ -115,6 +115,10 @@ def test_help_and_version():
         shown = run(command, "--help").stdout
         assert "Examples" in shown
         assert f"$ s3vm {command}" in shown
+        assert not {"<int>", "<float>"} & {*shown.split()}
+    shown = run("label", "--help").stdout
+    assert "CSV or TSV file; - is standard input" in shown
+    assert "Parquet, JSON lines" not in shown
 
 
 def test_as_a_module():
@@ -450,9 +454,16 @@ def test_evaluate(folder, tmp_path):
     assert found["rows"] == 300
     assert 0.5 < found["roc_auc"] <= 1
     shown = run(*args).stdout
-    for text in ("Balanced error", "Average precision of spam", "Class spam", "Area under ROC", "as ham", "as spam"):
+    for text in (
+        "Balanced error",
+        "Average precision of class spam",
+        "Class spam",
+        "Area under ROC",
+        "as ham",
+        "as spam",
+    ):
         assert text in shown
-    assert "Average precision of ham" in run(*args, "--positive", "ham").stdout
+    assert "Average precision of class ham" in run(*args, "--positive", "ham").stdout
     ham, spam = (of_json(*args, "--positive", name) for name in ("ham", "spam"))
     assert ham["positive"]["class"] == "ham"
     assert ham["positive"]["recall"] == found["classes"]["ham"]["recall"]
@@ -832,7 +843,7 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("fit mails.csv -t label --gamma wide", 'give a finite number above 0, "scale" or "median"'),
         ("fit mails.csv -t label --weight -1", "--weight=-1.0 is not valid"),
         ("fit mails.csv -t label --weight much", 'give a finite number of at least 0, "auto" or "paper"'),
-        ("fit mails.csv -t label --drop q,r", "no column 'q', 'r' (there are 'width', "),
+        ("fit mails.csv -t label --drop q,r", "no columns 'q', 'r' (there are 'width', "),
         ("fit mails.csv -t label --jobs 0", "--jobs=0 is not valid"),
         ("fit mails.csv -t label --seed x", "Invalid value for '--seed'"),
         ("fit mails.csv -t label --test few.parquet", "few.parquet: there is no such file"),
@@ -869,6 +880,10 @@ def test_every_command_that_writes_has_an_output_option(folder, tmp_path):
         ("label mails.csv -o labelled.parquet", "the name of the file must end in .csv, .tsv"),
         ("fit mails.csv -t label --report r.pdf", "the name of the file must end in .html, .htm"),
         ("compare mails.csv -t label --report r.pdf", "the name of the file must end in .html, .htm"),
+        ("fit mails.csv -t label -o m.onnx", "the name of the file must end in .s3vm, not in .onnx; s3vm export conv"),
+        ("fit mails.csv -t label -o m.CSV", "the name of the file must end in .s3vm, not in .csv"),
+        ("fit mails.csv -t label -o m.csv.gz", "the name of the file must end in .s3vm, not in .gz"),
+        ("fit mails.csv -t label -o m.pkl", "the name of the file must end in .s3vm, not in .pkl"),
         ("predict spam.s3vm mails.csv --json", "--json needs a file for the rows"),
         ("predict spam.s3vm mails.csv --keep ids", "has no column 'ids'"),
         ("evaluate plain.s3vm mails.csv", "which column has the labels?"),

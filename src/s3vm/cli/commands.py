@@ -93,7 +93,6 @@ class Info(OnModel):
     """
 
     hidden = ("quiet", "verbose")
-    model: str = options.MODEL
 
 
 class Export(OnModel):
@@ -110,7 +109,7 @@ class Export(OnModel):
     compress: str | None = option(
         None, "FILE", "Make the model smaller, using rows like those to predict.", callback=options.from_stream
     )
-    tolerance: float = option(0.01, None, "Fraction of rows whose class may change.")
+    tolerance: float = option(0.01, "NUMBER", "Fraction of rows whose class may change.")
 
     def __post_init__(self) -> None:
         if (self.output is None) == (self.named is None):
@@ -147,9 +146,7 @@ class Compare(Verbosity, Settings, InputFiles):
     hidden = ("solver", *options.OF_CLASSES, *options.LONG_RUNS)
     test: str | None = options.TEST
     max_rows: int = options.column_option(5000, "N", "Size of the random sample of unlabelled rows; 0 uses all.")
-    time_limit: float = option(
-        60.0, "SECONDS", "Start no further fit of other methods after this time.", "--max-seconds"
-    )
+    time_limit: float = option(60.0, "SECONDS", "Start no fit of another method after this time.", "--max-seconds")
     solvers: list[str] = options.model_option(
         (), "NAME", "Run this s3vm solver, too. Repeatable.", "--solver", autocompletion=options.complete_solver
     )
@@ -168,9 +165,8 @@ class Label(Verbosity, Settings, InputFiles):
 
     hidden = ("unlabeled", "quiet", *options.OF_CLASSES, *options.LONG_RUNS)
     classes: list[str] = names_option("The classes; more can be added on the page.", None)
-    output: str | None = option(
-        None, "FILE", "CSV file with the labels; by default DATA-labelled.csv.", "--output", "-o"
-    )
+    data: str = options.argument(..., "DATA", "CSV or TSV file; - is standard input.", callback=options.from_stream)
+    output: str | None = option(None, "FILE", "CSV or TSV file; by default DATA-labelled.csv.", "--output", "-o")
     port: int = option(0, "N", "Port on 127.0.0.1; 0 takes a free one.")
     browser: bool = option(True, None, "Open the page.", "--browser/--no-browser")
 
@@ -195,7 +191,7 @@ class Suggest(RowsWritten):
     n: int = option(20, "N", "How many rows.", "--number", "-n")
     target: str | None = options.TARGET
     mark: list[str] = options.MARK
-    seed: int = option(0, None, "The same seed suggests the same rows.")
+    seed: int = option(0, "NUMBER", "The same seed suggests the same rows.")
 
 
 class Demo(Verbosity):

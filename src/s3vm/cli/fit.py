@@ -20,7 +20,7 @@ from s3vm.cli.commands import Fit, Tune
 from s3vm.cli.console import Screen
 from s3vm.cli.inputs import Dataset, check_writable, default_output, open_data, read_data, read_test_rows
 from s3vm.cli.model import fitted_facts
-from s3vm.cli.options import InputFiles, Settings, check_ending, positive_class
+from s3vm.cli.options import InputFiles, Settings, check_ending, check_model_name, positive_class
 from s3vm.cli.summary import fit_summary, tuning_summary
 from s3vm.estimators.safety import FEW_LABELS
 from s3vm.inspect.diagnostics import held_out_error, held_out_measures, model_facts, score_measures
@@ -46,6 +46,7 @@ def run_fit(options: Fit) -> None:
     screen = options.screen()
     output = default_output(options.data, options.resume) if options.output is None else options.output
     check_writable(output, options.report, options.checkpoint, inputs=[options.data, *options.unlabeled, options.test])
+    check_model_name(output)
     if options.report is not None:
         check_ending(options.report, ".html", ".htm")
         optional("matplotlib", "report")

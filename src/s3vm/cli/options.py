@@ -4,7 +4,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import MISSING, dataclass, field
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from s3vm.cli.console import Screen
 
 OF_CLASSES = ("class_weight", "prior", "threshold", "positive")
+_OTHER_FORMATS = ".csv .tsv .txt .parquet .pq .json .jsonl .ndjson .svmlight .libsvm .svm .npz .npy .xlsx "
+_OTHER_FORMATS += ".gz .bz2 .xz .zip .onnx .pmml .pkl .pickle .joblib .html .htm .pdf .png .svg"
 LONG_RUNS = ("stream", "checkpoint", "resume", "max_seconds")  # the options that only `fit` has
 
 
@@ -184,7 +186,7 @@ class Settings(Options):
     checkpoint: str | None = _long_run(None, "FILE", "Save the training state to this file.")
     resume: bool = _long_run(False, None, "Resume from the checkpoint, if it exists.", "--resume")
     max_seconds: float | None = _long_run(None, "SECONDS", "Time limit for the training.")
-    seed: int = model_option(0, None, "The same seed gives the same model.")
+    seed: int = model_option(0, "NUMBER", "The same seed gives the same model.")
     jobs: int = JOBS
 
     def __post_init__(self) -> None:
@@ -194,14 +196,13 @@ class Settings(Options):
 
         check("--solver", self.solver, "auto", *SOLVERS)
         check("--kernel", self.kernel, "auto", *KERNELS)
-        if self.C is not None:
-            check("--C", self.C, above(0))
         if self.gamma is not None:
             check("--gamma", _number(self.gamma), above(0), "scale", "median")
         check("--weight", _number(self.weight), at_least(0), "auto", "paper")
         check("--seed", self.seed, integer(0, 2**32 - 1))
-        if self.max_seconds is not None:
-            check("--max-seconds", self.max_seconds, above(0))
+        for name, value in {"--C": self.C, "--max-seconds": self.max_seconds}.items():
+            if value is not None:
+                check(name, value, above(0))
         check("--jobs", self.jobs, threads)
         if self.resume and self.checkpoint is None:
             raise ValueError("--resume needs --checkpoint FILE")
@@ -231,11 +232,10 @@ class Settings(Options):
         """The settings of the classifier that are about these classes, in order."""
         labels = {str(label): label for label in classes}
         settings: dict[str, Any] = {}
-        if self.class_weight is not None:
-            weights: Any = self.class_weight
-            settings["class_weight"] = (
-                weights if weights == "balanced" else _by_class("--class-weight", weights, labels)
-            )
+        if self.class_weight == "balanced":
+            settings["class_weight"] = "balanced"
+        elif self.class_weight is not None:
+            settings["class_weight"] = _by_class("--class-weight", self.class_weight, labels)
         if self.prior is not None:
             shares = _by_class("--prior", self.prior, labels)
             settings["class_prior"] = [shares[label] for label in labels.values()]
@@ -258,6 +258,14 @@ def check_ending(path: str | None, *endings: str) -> None:
         raise UsageError(f"{path}: the name of the file must end in {', '.join(endings)}")
 
 
+def check_model_name(path: str) -> None:
+    """Raises a UsageError if the name of a model file has the ending of another format; it may have none."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending in _OTHER_FORMATS.split():
+        hint = "; s3vm export converts a model to ONNX" if ending == ".onnx" else ""
+        raise UsageError(f"{path}: the name of the file must end in .s3vm, not in {ending}{hint}")
+
+
 def positive_class(name: str | None, classes: Sequence[Any]) -> Any:
     """The class that is written so; by default the last of two, and none of more."""
     labels = {str(label): label for label in classes}
@@ -278,7 +286,6 @@ def _by_class(option: str, text: str, labels: Mapping[str, Any]) -> dict[Any, fl
 
 def _number(text: str) -> Any:
     """The text as a number, if it is one."""
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return text
+    return text

@@ -145,7 +145,7 @@ def evaluation_summary(result: dict[str, Any]) -> list[RenderableType]:
     if positive is not None:
         of_class = escape(str(positive["class"]))
         facts[f"Class {of_class}"] = _class_text(positive)
-        more = {f"Average precision of {of_class}": "average_precision"} | more
+        more = {f"Average precision of class {of_class}": "average_precision"} | more
     facts |= {title: f"{measures[key]:.4f}" for title, key in more.items() if key in measures}
     skipped = f", {result['unlabeled']:,} without a label skipped" if result["unlabeled"] else ""
     head = Text.assemble((result["file"], "bold"), f"  {measures['rows']:,} rows{skipped}")

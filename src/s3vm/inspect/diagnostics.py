@@ -45,9 +45,7 @@ def class_codes(clf: Any, X: Any, y: Any) -> Array:
     known = {label: code for code, label in enumerate(clf.classes_.tolist())}
     unknown = sorted({repr(label) for label in set(labels.tolist()) - set(known)})
     if unknown:
-        raise ValueError(
-            f"y has labels that the classifier does not know: {', '.join(unknown)}; it knows {list(known)}"
-        )
+        raise ValueError(f"y has labels unknown to the classifier: {', '.join(unknown)}; it knows {list(known)}")
     codes = np.full(len(labeled), -1)
     codes[labeled] = [known[label] for label in labels.tolist()]
     return codes

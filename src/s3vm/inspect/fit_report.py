@@ -133,9 +133,7 @@ class FitReport:
 
     def _quality(self) -> str:
         if self.judged is None:
-            return (
-                "No prediction of a labelled row held out is known, so nothing can be said of errors: give test rows."
-            )
+            return "No held-out prediction is known, so nothing can be said of errors: give test rows."
         n_rows = self.judged["rows"]
         name, largest = max(self.judged["classes"].items(), key=lambda entry: entry[1]["rows"])
         right, low, high = (round(100 * (1 - self.judged[key])) for key in ("error", "high", "low"))
@@ -202,7 +200,7 @@ class FitReport:
         """What somebody who decides about the classifier needs."""
         if self.judged is not None:
             names = {"error": "error", "balanced error": "balanced_error"}
-            names[f"average precision of {self.names[1]}"] = "average_precision"
+            names[f"average precision of class {self.names[1]}"] = "average_precision"
             measures = [f"{name} {self.judged[key]:.1%}" for name, key in names.items() if key in self.judged]
             text = f"Numbers of {self.judge} rows, by their class and by the predicted one: {', '.join(measures)}."
             yield Section(

@@ -42,7 +42,7 @@ def check_columns(file: TabularFile, names: Sequence[str]) -> None:
     """Raises a TableError unless the file has all of these columns."""
     absent = [name for name in names if name not in file.types]
     if absent:
-        raise TableError(f"{file.path} has no column {nearest(absent, list(file.types))}")
+        raise TableError(f"{file.path} has no column{'s' * (len(absent) > 1)} {nearest(absent, list(file.types))}")
 
 
 def feature_names(file: TabularFile, columns: Columns) -> list[str]:
