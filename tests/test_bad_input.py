@@ -98,7 +98,7 @@ def broken_triples():
 NUMBERS = "not a matrix of numbers.*encoded as numbers"
 DATES = "dates or times.*make numbers of them, by a TableEncoder"
 ROWS = {
-    "NaN": (NAN, "contains NaN"),
+    "NaN": (NAN, r"contains NaN\. Fill in missing values by an imputer.*TableEncoder\(\) in one$"),
     "infinity": (INF, "contains infinity"),
     "infinities of both signs": (np.where(X > 1, np.inf, np.where(X < -1, -np.inf, X)), "contains infinity"),
     "too large": (HUGE, "entries up to 1.0e\\+35, too large for float32: standardise"),

@@ -229,6 +229,28 @@ def test_overrides():
         TableEncoder().fit({"unit": TABLE["unit"]})
 
 
+@pytest.mark.parametrize("cells", [[[1, 2]] * N, [[1, 2], [3]] * (N // 2), np.zeros((N, 2)), 5])
+def test_columns_of_lists(cells):
+    with pytest.raises(ValueError, match="column 'pair' must have one value per row"):
+        TableEncoder().fit({"size": TABLE["size"], "pair": cells})
+    encoder = TableEncoder().fit({"size": TABLE["size"]})
+    with pytest.raises(ValueError, match="column 'size' must have one value per row"):
+        encoder.transform({"size": cells})
+
+
+def test_columns_of_different_lengths():
+    for short in (TABLE["size"][:9], TABLE["town"][:9]):
+        with pytest.raises(ValueError, match=rf"equally many rows, not \[9, {N}\]"):
+            TableEncoder().fit({"price": TABLE["price"], "short": short})
+
+
+def test_missing_numbers_of_an_array():
+    X = np.where(np.arange(N) == 3, np.nan, TABLE["size"])[:, None]
+    for do in (TableEncoder().fit, TableEncoder().fit(TABLE["size"][:, None]).transform):
+        with pytest.raises(ValueError, match=r"contains NaN\. Fill in missing values by an imputer"):
+            do(X)
+
+
 def test_the_scale_is_chosen_on_rows_held_out():
     X, y = load_digits(return_X_y=True)
     some = np.where(RANDOM.permutation(len(y)) < 80, y, -1)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import mean_variance_axis
+from sklearn.utils.validation import validate_data
 
 from s3vm._utils.arrays import namespace
 from s3vm._utils.settings import invalid
@@ -39,6 +40,18 @@ def precision(dtype: Any) -> np.dtype[Any]:
     if name not in LARGEST:
         raise invalid("dtype", dtype, '"float32" or "float64"')
     return np.dtype(name)
+
+
+def validated(estimator: Any, X: Any, *, reset: bool = True) -> Any:
+    """X as a finite array or CSR matrix; scikit-learn's advice on NaN is replaced."""
+    try:
+        return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+    except ValueError as problem:
+        fault = str(problem).partition("\n")[0]
+        if "contains NaN" not in fault:
+            raise
+        advice = "Fill in missing values by an imputer in a pipeline, or give a data frame to a TableEncoder() in one"
+        raise ValueError(f"{fault} {advice}") from None
 
 
 def check_numbers(X: Any) -> None:

@@ -118,9 +118,7 @@ def select(
     base = brier_losses(codes, supervised)
     losses = np.array([brier_losses(codes, scores) for scores in held_out])
     z = standard_errors(losses - base, groups)
-    ignorant = (
-        1 - np.sum((np.bincount(codes) / len(codes)) ** 2)
-    ) / 2  # the loss of the classes' shares as probabilities
+    ignorant = (1 - np.sum((np.bincount(codes) / len(codes)) ** 2)) / 2  # the loss of the class shares as probabilities
     accepted = (z <= _ACCEPTED_Z) & (losses.mean(axis=1) <= ignorant)
     accepted &= _keep_shares(shares, labeled_shares, len(codes))
     if accepted.any():

@@ -6,9 +6,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from s3vm._utils.arrays import as_rows
+from s3vm._utils.input_checks import validated
 from s3vm._utils.settings import check, invalid
 from s3vm._utils.typing import Array, Rows
 from s3vm._utils.warn import warn
@@ -27,7 +28,6 @@ REACH = 4.0  # spreads beyond which measurements are squashed
 _NORMAL = 1.349  # interquartile range of a normal distribution of variance 1
 _UNIFORM = 1.5  # ratio of the columns' ranges up to which they look like one unit
 _FEWEST_ALIKE = 8  # columns
-_MATRIX: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -108,11 +108,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         table = _columns_of(X)
         if table is None:
-            X = validate_data(self, X, **_MATRIX)
+            X = validated(self, X)
             n_rows = X.shape[0]
         else:
-            table = {name: Column.of(values) for name, values in table.items()}
-            n_rows = max((len(column.is_known) for column in table.values()), default=0)
+            table = {name: Column.of(values, name) for name, values in table.items()}
+            lengths = {len(column.is_known) for column in table.values()}
+            if len(lengths) > 1:
+                raise ValueError(f"the columns of a table must have equally many rows, not {sorted(lengths)}")
+            n_rows = max(lengths, default=0)
         at = np.arange(n_rows)
         if n_rows > _SAMPLE:
             at = np.sort(np.random.RandomState(0).choice(n_rows, _SAMPLE, replace=False))
@@ -136,7 +139,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "factors_")
         columns, misfits = _columns_of(X), Misfits()
         if columns is None:
-            columns = validate_data(self, X, reset=False, **_MATRIX)
+            columns = validated(self, X, reset=False)
         rows = self.encode(columns, misfits)
         for sentence in misfits.sentences():
             warn(sentence)
@@ -222,8 +225,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             folds = stratified_folds(codes, _FOLDS, 0)
             if codes.max() > 0 and folds.max() > 0:
                 return at, codes, folds
-        nothing = np.empty(0, np.intp)
-        return nothing, nothing, nothing
+        return (np.empty(0, np.intp),) * 3
 
     def _centered(self, rows: Rows) -> Rows:
         return rows if sparse.issparse(rows) or not self.center_.any() else (rows - self.center_).astype(np.float32)

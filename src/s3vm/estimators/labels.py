@@ -115,9 +115,7 @@ def _of_one_kind(labels: Array) -> Array:
     """Labels as an array of numbers or of text."""
     if labels.dtype.kind == "O":
         if len({isinstance(value, str) for value in labels}) > 1:
-            raise ValueError(
-                "y mixes text and other labels: give labels of one kind, except for the mark of unlabelled rows"
-            )
+            raise ValueError("y mixes text and other labels: give one kind, except for the mark of unlabelled rows")
         if any(isinstance(value, Sized) and not isinstance(value, str | bytes) for value in labels):
             raise ValueError("y has labels that are lists or tuples: give one number or text per row")
         labels = np.array(labels.tolist())

@@ -155,9 +155,7 @@ def _weights(unlabeled_weight: Any, n_labeled: int, n_unlabeled: int, rows_will_
         return [1.0, 0.3, 0.1] if rows_will_come or n_labeled < FEW_LABELS else [1.0, 0.3]
     if unlabeled_weight == "paper":
         if n_unlabeled == ENDLESS:
-            raise ValueError(
-                'unlabeled_weight="paper" needs the number of unlabelled rows, which this source does not know'
-            )
+            raise ValueError('unlabeled_weight="paper" needs the number of unlabelled rows, unknown to this source')
         return [n_labeled / n_unlabeled]
     return [float(unlabeled_weight)]
 

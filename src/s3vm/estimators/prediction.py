@@ -35,9 +35,7 @@ def scores_of(
     for start in range(0, max(1, source.n_rows), size):
         scores = model.decision(source.take(slice(start, start + size)), backend)
         if not np.isfinite(scores).all():
-            raise ValueError(
-                "some rows of X are too large for this kernel: scale them as the training rows were scaled"
-            )
+            raise ValueError("some rows of X are too large for this kernel: scale them as the training rows were")
         part = result(scores)
         if start == 0:
             results = np.empty((source.n_rows, *part.shape[1:]), part.dtype)

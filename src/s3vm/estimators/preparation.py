@@ -71,9 +71,7 @@ class FittedRows(NamedTuple):
     def unchanged(self) -> TrainingRows:
         """The rows; a ValueError if they are not what they were."""
         if (_spread(self.rows.X) != self.copied).sum() > 0:
-            raise ValueError(
-                "the rows given to fit have been changed since: call fit again with all rows, or use predict"
-            )
+            raise ValueError("rows given to fit have been changed since: call fit again with all rows, or use predict")
         return self.rows
 
 

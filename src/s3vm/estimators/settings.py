@@ -28,9 +28,7 @@ _verbosity = Setting(
     lambda value: isinstance(value, bool | np.bool_) or callable(value) or not np.isnan(number(value)),
 )
 
-_mark = Setting(
-    "the mark of an unlabelled row: one label, or None for missing labels", lambda value: not np.ndim(value)
-)
+_mark = Setting("the mark of an unlabelled row: one label, or None for missing ones", lambda value: not np.ndim(value))
 
 numbers_above_0 = Setting(
     "a sequence of finite numbers above 0",
@@ -135,9 +133,7 @@ def _check_auto(estimator: Any) -> None:
         warn('early_stopping has no effect with solver="auto", whose runs are short: it is for a single solver')
     for name in ("loss", "labeled_loss"):
         if getattr(estimator, name) != "auto":
-            raise ValueError(
-                f'solver="auto" has losses of its own: give {name}="auto", or solver="tsg" for another loss'
-            )
+            raise ValueError(f'solver="auto" has losses of its own: give {name}="auto", or solver="tsg" for others')
 
 
 def check_checkpointing(estimator: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from s3vm._utils.arrays import as_rows, host, is_tensor
 from s3vm._utils.input_checks import (
@@ -21,6 +21,7 @@ from s3vm._utils.input_checks import (
     check_size,
     dense_tensor,
     is_masked,
+    validated,
     warn_of_lost_digits,
     warn_of_spreads,
 )
@@ -51,9 +52,7 @@ def given_rows(
     given, source = X, None
     if is_source(X):
         if any(part is not None for part in (y, X_unlabeled, sample_weight, groups)):
-            raise ValueError(
-                "a source stands for X, y and X_unlabeled: give it alone, or call fit(X, y, X_unlabeled=source)"
-            )
+            raise ValueError("a source stands for X, y and X_unlabeled: give it alone, or as X_unlabeled=source")
         if not hasattr(X, "labeled"):
             raise ValueError("this source has no labels: give labelled rows too, fit(X, y, X_unlabeled=source)")
         source = X
@@ -160,10 +159,9 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool = False, backend: Backen
     # Older versions of scikit-learn let this pass.
     if hasattr(X, "iloc") and hasattr(X, "columns") and not X.columns.is_unique:
         raise ValueError("X needs unique column names, but some occur twice: rename those columns")
-    kinds: list[Any] = [np.float64, np.float32]
     try:
         with np.errstate(invalid="ignore"):  # an error speaks of infinities of both signs
-            X = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds, order=None)
+            X = validated(estimator, X, reset=reset)
     except (OverflowError, TypeError, ValueError) as problem:
         message = str(problem)
         if re.search("float|array element|promoted", message) is None or re.search("contains|feature names", message):
@@ -185,9 +183,7 @@ def _checked_tensor(estimator: Any, X: Any, *, reset: bool, backend: Backend | N
     if X.device.type == "cpu" or not stays:
         return checked_rows(estimator, host(X), reset=reset)
     if X.ndim != 2 or not X.dtype.is_floating_point:
-        raise ValueError(
-            f"a tensor of rows needs two dimensions and floating-point entries; got {tuple(X.shape)}, {X.dtype}"
-        )
+        raise ValueError(f"X needs two dimensions and floating-point entries; got {tuple(X.shape)}, {X.dtype}")
     checked_rows(estimator, host(X[:1]), reset=reset)  # keeps or compares the number of columns
     largest = float(abs(X).max())
     if not largest <= LARGEST[np.dtype(estimator.dtype).name]:

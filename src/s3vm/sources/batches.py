@@ -92,9 +92,7 @@ def _checked(rows: Any, n_columns: int, names: list[str] | None, is_sparse: bool
         rows = as_csr(rows)
     entries = rows.data if sparse.issparse(rows) else np.asarray(rows)
     if entries.dtype.kind not in "fiub":
-        raise ValueError(
-            f"a batch has entries of type {entries.dtype}, which are not real numbers: encode them as numbers"
-        )
+        raise ValueError(f"a batch has entries of type {entries.dtype}, which are not real numbers: encode them")
     if not np.isfinite(entries).all():
         raise ValueError("a batch has values that are missing or infinite: leave such rows out, or fill them in")
     check_size(entries, dtype)

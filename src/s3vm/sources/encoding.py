@@ -240,7 +240,7 @@ def encoded(plans: Sequence[ColumnPlan], columns: Mapping[str, Any], misfits: Mi
     for plan in plans:
         if plan.kind != "left out":
             values = columns[plan.name]
-            column = values if isinstance(values, Column) else Column.of(values)
+            column = values if isinstance(values, Column) else Column.of(values, plan.name)
             n_rows = len(column.is_known)
             blocks.append(plan.features(column, misfits))
     misfits.n_rows += n_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from s3vm._utils.input_checks import LARGEST
+from s3vm._utils.input_checks import LARGEST, shortened
 from s3vm._utils.typing import Array
 
 USUAL_MARKS = frozenset({"NA", "N/A", "n/a", "None", "none", "?"})  # these mean "missing"
@@ -36,11 +36,16 @@ class Column:
     unusable: str = ""
 
     @classmethod
-    def of(cls, values: Any) -> "Column":
-        """A column of Arrow, pandas, Polars or NumPy."""
+    def of(cls, values: Any, name: str = "") -> "Column":
+        """A column of Arrow, pandas, Polars or NumPy; `name` is for the error."""
         if hasattr(values, "dictionary_encode"):
             return _of_arrow(values)
-        array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        try:
+            array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        except ValueError:  # lists of different lengths
+            array = np.empty((0, 0))
+        if array.ndim != 1:
+            raise ValueError(f"column {shortened(repr(name), 60)} must have one value per row, not a list: drop it")
         if array.dtype.kind == "M":
             return cls(_days(array), is_date=True)
         if array.dtype.kind in "biuf":

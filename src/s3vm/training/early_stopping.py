@@ -41,9 +41,7 @@ class EarlyStopper:
                 'unlabeled_weight="auto", and label at least two rows of each class'
             )
         if kind == "reference" and problem.unlabeled is None:
-            raise ValueError(
-                'early_stopping="reference" needs unlabelled rows: mark some in y, or give early_stopping=None'
-            )
+            raise ValueError('early_stopping="reference" needs unlabelled rows: mark some, or give early_stopping=None')
         if kind is not None and (solver.iterations(problem) - self._first) / _CHECK_EVERY < _MIN_CHECKS[kind]:
             warn(
                 f"early_stopping={kind!r} has no effect: it compares {_MIN_CHECKS[kind]} checks, one every "
