@@ -197,6 +197,8 @@ def test_report_of_a_fit(tmp_path, case, with_test):
         assert "nothing can be said of errors" in page.text
         return
     assert f"Of 100 such rows, about {round(100 * np.mean(judged))} are classified correctly" in page.text
+    is_binary = len(classifier.classes_) == 2
+    assert (f"average precision of class {classifier.classes_[1]} " in page.text) == is_binary
     if with_test:
         assert f"{np.mean(~judged):.1%}" in page.texts
         largest = max(Counter(test[1].tolist()).values()) / len(judged)
