@@ -202,7 +202,7 @@ def test_samples_of_many_rows():
         (lambda: plot.learning_curve(moons().clf, ax=Figure().subplots()), "has 3 panels: ax must be a figure or 3"),
         (lambda: plot.calibration(supervised().clf, *supervised().test), "fit it with probability=True"),
         (lambda: plot.score_histogram(*moons()[:2], moons().y[:-1]), "inconsistent numbers of samples"),
-        (lambda: plot.score_histogram(*moons()[:2], moons().y + 3), "does not know: 2, 3, 4; it knows .0, 1."),
+        (lambda: plot.score_histogram(*moons()[:2], moons().y + 3), "unknown to the classifier: 2, 3, 4; it knows"),
         (lambda: plot.score_histogram(*moons()[:2], np.full(300, -1)), "no labelled rows"),
     ],
 )
