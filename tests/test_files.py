@@ -382,7 +382,7 @@ OLD_TSG = {
 
 
 def test_the_solver_of_a_kept_file():
-    """Of either kind of TSG: what is no setting of today is dropped."""
+    """Of either kind of TSG: settings that no longer exist are dropped."""
     for name in ("printed", "features", "sparse", "polynomial"):
         solver = s3vm.load(kept(name)).solver
         assert type(solver) is TSG

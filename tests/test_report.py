@@ -222,7 +222,7 @@ def test_report_of_a_fit(tmp_path, case, with_test):
 
 
 def test_pipelines_of_tables_and_texts(tmp_path):
-    """Rows of a date and a number, which are no plane; weights of the encoded columns; texts without columns."""
+    """A date and a number (no boundary is drawn), weights of encoded columns, and texts without columns."""
     _, X, y, _ = moons()
     table = {"day": np.datetime64("2026-01-01") + (100 * X[:, 0]).astype(int), "size": X[:, 1]}
     rows = pd.DataFrame(table)
